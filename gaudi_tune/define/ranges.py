@@ -176,7 +176,8 @@ def holds(range_: BaseDistribution, value: Any) -> bool:
     if isinstance(range_, CategoricalDistribution):
         return any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in range_.choices)
     assert isinstance(range_, FloatDistribution | IntDistribution), "Optuna has three kinds of ranges"
-    if type(value) is bool or not isinstance(value, Real) or not range_.low <= float(value) <= range_.high:
+    number: Any = value  # not yet a float: float() does not take an integer of hundreds of digits
+    if type(value) is bool or not isinstance(value, Real) or not range_.low <= number <= range_.high:
         return False
     steps = (float(value) - range_.low) / range_.step if range_.step else 0.0
     return math.isclose(steps, round(steps), abs_tol=1e-8)

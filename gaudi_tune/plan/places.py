@@ -27,6 +27,8 @@ LOCKED_FOR_S = 5.0
 def check_places(experiment: Experiment, options: SweepOptions, uri: str) -> None:
     """Check that the files of a sweep can be written, and that it can be tracked at this address."""
     check_storage(options.storage.expanduser())
+    if options.resume is not None:
+        _check_writable(options.storage.expanduser() / options.resume, f"--resume {options.resume}")
     check_store(uri, experiment.name)
     if options.register is None:
         return

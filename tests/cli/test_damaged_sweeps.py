@@ -250,6 +250,9 @@ DAMAGES: dict[str, Damage] = {
     "summary of another shape": change(SUMMARY_FILE, trials={"finished": "two"}, best={"value": []}, confirmation={}),
     "summary of other shapes": change(SUMMARY_FILE, seconds_each=[1], settings=[2], ended_early="x", confirmation=3),
     "summary with odd speeds": change(SUMMARY_FILE, seconds_each={"epoch": "fast"}, settings=None),
+    "summary with a list in its winner": change(SUMMARY_FILE, best={"config": {"x": [1]}, "trial": 1, "value": 0.1}),
+    "summary with a text in its winner": change(SUMMARY_FILE, best={"config": {"x": "a"}, "trial": 1, "value": 0.1}),
+    "summary with a long winner": change(SUMMARY_FILE, best={"config": {"x": 10**4000}, "trial": 1, "value": 10**4000}),
     "summary that is a list": replace_by(SUMMARY_FILE, b"[]"),
     "summary nested deep": replace_by(SUMMARY_FILE, b'{"trials": {}, "best": null, "settings": ' + DEEP + b"}"),
     "summary nested less deep": replace_by(
@@ -273,6 +276,10 @@ DAMAGES: dict[str, Damage] = {
     "study that is a link": replace_by_link(STUDY_FILE),
     "study that is a pipe": replace_by_pipe(STUDY_FILE),
     "study with a damaged value": in_study("UPDATE trial_params SET distribution_json = '{}'"),
+    "study with odd attributes": in_study(
+        "INSERT INTO trial_user_attributes (trial_id, key, value_json) VALUES (1, 'trial', '[]'), (2, 'point', '3')"
+    ),
+    "study with odd numbers": in_study("UPDATE trial_params SET param_value = 1e999", "UPDATE trials SET number = -3"),
     "study nested deep": in_study(f"UPDATE trial_params SET distribution_json = '{DEEP.decode()}'"),
     "study without a table": in_study("DROP TABLE trial_params"),
     "study with a log of writes": leave_wal,

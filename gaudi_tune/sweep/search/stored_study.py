@@ -115,7 +115,10 @@ def _trials_in(file: Path, study_name: str) -> list[FrozenTrial]:
     except KeyError:
         return []
     try:
-        return study.get_trials(deepcopy=False)
+        trials = study.get_trials(deepcopy=False)
+        for trial in trials:
+            number_in_sweep(trial)  # which a damaged attribute makes impossible
+        return trials
     finally:
         internals.close(study)
 
