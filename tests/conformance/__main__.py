@@ -2,8 +2,9 @@
 
 python -m tests.conformance --source DIR      # DIR: a folder with Ray's notebooks resnet.ipynb and bert.ipynb
 
-Prints a line of JSON for each case: its name, the result (passed, failed or cannot run), the reason, what stands in for
-data that the code would download, and seconds. Exits with 1 if a case failed. The scripts are accelerate's own, from
+Prints a line of JSON for each case: its name, the result (passed, failed or cannot run), the reason, everything that
+stands in for something else, and seconds. Exits with 1 if a case failed. A notebook must also print the loss of every
+epoch, and its result must have what it reports. The scripts are accelerate's own, from
 its installed wheel, and the two notebooks of Ray's documentation for Gaudi (doc/source/train/examples/intel_gaudi).
 Their data and weights are on the internet: small ones are laid out here where that code looks for them, and the code
 runs as it is.
@@ -13,15 +14,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -45,6 +49,18 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 """Runs a script of accelerate's on the same data each time. By itself it draws others each time, and compares the
 gradients of two models that took different steps to 1 %: where one is near 0 by chance, that fails, and on the CPU with
 gloo just as here."""
+EPOCHS = 10
+"""The notebooks' own."""
+ENVIRONMENT = {
+    "PT_HPU_LAZY_MODE": "0",
+    "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+    "RAY_ADDRESS": "local",  # a new Ray: ray.init() joins one that it finds on the machine
+    "RAY_DEDUP_LOGS": "0",  # else Ray folds lines that differ only in numbers
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+}
+"""What is set for the code, besides what finds the stand-in."""
 ACCURACY = """
 import datasets
 import evaluate
@@ -65,7 +81,7 @@ class Result:
     result: str
     reason: str = ""
     replaced: list[str] = field(default_factory=list)
-    """What the code would download, and what it gets."""
+    """What the code would use by itself, and what it gets."""
     seconds: float = 0.0
 
 
@@ -95,8 +111,10 @@ def cases(source: Path | None, only: str = "") -> Iterator[Result]:
             (seeded := Path(folder) / "seeded.py").write_text(SEEDED)
             code = [*(launch if processes > 1 else []), str(seeded), str(scripts / f"{script}.py")]
             yield run(case, code, Path(folder), ["numpy's default_rng(): with a seed, so that the data are the same"])
-    for case, name, lay_out in (("ResNet-50 of Ray's documentation (S1)", "resnet", lay_out_hymenoptera),
-                                ("BERT of Ray's documentation (S2)", "bert", lay_out_reviews)):  # fmt: skip
+    for case, name, lay_out, missing in (
+        ("ResNet-50 of Ray's documentation (S1)", "resnet", lay_out_hymenoptera, missing_of_resnet),
+        ("BERT of Ray's documentation (S2)", "bert", lay_out_reviews, missing_of_bert),
+    ):
         if only not in case:
             continue
         code_file = next(source.rglob(f"{name}.[ip][py]*"), None) if source else None
@@ -107,7 +125,7 @@ def cases(source: Path | None, only: str = "") -> Iterator[Result]:
             script_file = Path(folder) / f"{name}.py"
             script_file.write_text(code_of(code_file))
             replaced, variables = lay_out(Path(folder))
-            yield run(case, [script_file.name], Path(folder), replaced, **variables)
+            yield run(case, [script_file.name], Path(folder), replaced, missing, **variables)
 
 
 def code_of(file: Path) -> str:
@@ -118,12 +136,17 @@ def code_of(file: Path) -> str:
     return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
 
 
-def run(case: str, code: Sequence[str], folder: Path, replaced: Sequence[str] = (), **variables: str) -> Result:
-    """Run Python on the stand-in in a folder."""
+def run(
+    case: str,
+    code: Sequence[str],
+    folder: Path,
+    replaced: Sequence[str] = (),
+    missing_in: Callable[[str], str] = lambda printed: "",
+    **variables: str,
+) -> Result:
+    """Run Python on the stand-in in a folder. ``missing_in`` returns what is wrong with the text that it prints."""
     began = time.monotonic()
-    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    offline["RAY_ADDRESS"] = "local"  # a new Ray: ray.init() joins one that it finds on the machine
-    own = environment(folder / "hpu", TORCH_DEVICE_BACKEND_AUTOLOAD="0", PT_HPU_LAZY_MODE="0", **offline, **variables)
+    own = environment(folder / "hpu", **ENVIRONMENT, **variables)
     with subprocess.Popen(
         [sys.executable, *code],
         cwd=folder,
@@ -141,9 +164,38 @@ def run(case: str, code: Sequence[str], folder: Path, replaced: Sequence[str] = 
             os.killpg(process.pid, signal.SIGTERM)
             printed, ending = process.communicate()[0], f"not done in {WITHIN_S} s"
     used = (folder / "hpu" / "acquisitions.jsonl").exists()
-    passed = ending == "status 0" and used
-    why = "" if passed else f"{ending if used else 'it used no HPU'}: ...{printed.strip()[-LAST_LINES:]}"
-    return Result(case, "passed" if passed else "failed", why, list(replaced), round(time.monotonic() - began, 1))
+    wrong = ending if ending != "status 0" else "" if used else "it used no HPU"
+    wrong = wrong or missing_in(printed)
+    why = f"{wrong}: ...{printed.strip()[-LAST_LINES:]}" if wrong else ""
+    settings = " ".join(f"{name}={value}" for name, value in ENVIRONMENT.items())
+    everywhere = ["HPUs: the stand-in, on the CPU", f"Ray: {version('ray')}", f"the environment: {settings}"]
+    seconds = round(time.monotonic() - began, 1)
+    return Result(case, "failed" if wrong else "passed", why, [*replaced, *everywhere], seconds)
+
+
+def missing_of_resnet(printed: str) -> str:
+    """Return what is wrong with the losses and accuracies that the notebook of ResNet-50 prints and reports."""
+    lines = re.findall(r"Epoch (\d+)-(train|val) Loss: (\S+) Acc: (\S+)", printed)
+    expected = [(str(epoch), phase) for epoch in range(EPOCHS) for phase in ("train", "val")]
+    if [(epoch, phase) for epoch, phase, _, _ in lines] != expected:
+        return f"it printed the losses of {len(lines)} of {len(expected)} epochs and phases"
+    if wrong := [line for line in lines if not math.isfinite(float(line[2])) or not 0 <= float(line[3]) <= 1.1]:
+        return f"a loss or accuracy cannot be: {wrong[0]}"  # an accuracy is divided by a rounded number of images
+    _, _, result = printed.rpartition("Training result")
+    for name, last in zip(("loss", "acc"), lines[-1][2:], strict=True):
+        reported = re.search(rf"'{name}': ([^,}}]+)", result)
+        if reported is None or f"{float(reported[1]):.4f}" != last:
+            return f"the result has {name}={reported and reported[1]}, and the last epoch printed {last}"
+    return ""
+
+
+def missing_of_bert(printed: str) -> str:
+    """Return what is wrong with the losses that the notebook of BERT prints. It reports and evaluates nothing."""
+    lines = re.findall(r"train epoch:\[(\d+)\]\s+loss:(\S+)", printed)
+    if {int(epoch) for epoch, _ in lines} != set(range(EPOCHS)):
+        return f"it printed losses of the epochs {sorted({int(epoch) for epoch, _ in lines})}, and not of {EPOCHS}"
+    wrong = [loss for _, loss in lines if not math.isfinite(float(loss))]
+    return f"a loss is {wrong[0]}" if wrong else ""
 
 
 def lay_out_hymenoptera(folder: Path) -> tuple[list[str], dict[str, str]]:
@@ -170,7 +222,11 @@ def lay_out_hymenoptera(folder: Path) -> tuple[list[str], dict[str, str]]:
     (folder / "torch" / "hub" / "checkpoints").mkdir(parents=True)
     torch.save(models.resnet50().state_dict(), folder / "torch" / "hub" / "checkpoints" / weights)
     made = f"{sum(HYMENOPTERA_IMAGES.values())} random images of each class"
-    replaced = [f"hymenoptera_data.zip: {made}, from a wget on the PATH", f"{weights}: random weights, in TORCH_HOME"]
+    replaced = [
+        f"hymenoptera_data.zip: {made}, from a wget on the PATH",
+        "unzip: Python's zipfile, on the PATH",
+        f"{weights}: random weights, in TORCH_HOME",
+    ]
     return replaced, {"PATH": f"{programs}:{os.environ['PATH']}", "TORCH_HOME": str(folder / "torch")}
 
 
