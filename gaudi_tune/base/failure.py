@@ -34,6 +34,8 @@ class FailureKind(str, Enum):
     """The workers did not start, or did not get their devices."""
     GROUP_ERROR = "worker group error"
     """An error outside the train loop: in the code that sets up or ends a worker, or in the trial actor."""
+    NOT_CLEAN = "worker not clean"
+    """An earlier trial has left something in the process that only its end clears away."""
     INTERRUPTED = "interrupted"
     """The sweep ended before it had saved the trial."""
 

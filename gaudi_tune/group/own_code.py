@@ -7,6 +7,7 @@ that ``pip install --editable`` adds, such as this project's checkout.
 
 from __future__ import annotations
 
+import functools
 import marshal
 import os
 import site
@@ -16,8 +17,8 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from pathlib import Path
-from types import CodeType
-from typing import TYPE_CHECKING
+from types import CodeType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
 
 from ray import cloudpickle
 
@@ -40,7 +41,7 @@ class OwnCode:
     def __init__(self, pickled_loop: bytes) -> None:
         """Take a train loop that cloudpickle has pickled. Modules that were imported before will be imported again."""
         self._pickled_loop = pickled_loop
-        self._installed_modules: set[str] = set()
+        self._installed_modules = {name for name, module in sys.modules.items() if _is_stand_in(module)}
         """Modules that stay. Looking at all modules after each trial would take longer than loading the loop."""
         _keep_sources()
         self.forget()
@@ -62,10 +63,15 @@ class OwnCode:
     def _imported_modules(self) -> Iterator[str]:
         """Yield the names of the own modules that are imported now."""
         for name in sys.modules.keys() - self._installed_modules:
-            if is_own_module(name):
+            if is_own_module(name) or _is_stand_in(sys.modules[name]):
                 yield name
             else:
                 self._installed_modules.add(name)
+
+
+def _is_stand_in(module: Any) -> bool:
+    """Whether it is a mock, or the None that bars a module from being imported."""
+    return module is None or type(module).__module__ == "unittest.mock"
 
 
 def is_own_module(name: str) -> bool:
@@ -83,6 +89,17 @@ def is_own_module(name: str) -> bool:
     is_package = spec.submodule_search_locations is not None
     folder = Path(str(spec.origin)).parents[name.count(".") + is_package]
     return not _is_installed(str(folder), name.partition(".")[0], in_package=is_package or "." in name)
+
+
+def is_own(thing: Any) -> bool:
+    """Whether a function, a class or an object is of the user's own code, or wraps a function of it."""
+    while isinstance(thing, functools.partial | MethodType):
+        thing = thing.func if isinstance(thing, functools.partial) else thing.__func__
+    if isinstance(thing, FunctionType):
+        wrapped = getattr(thing, "__wrapped__", None)
+        return is_own_file(thing.__code__.co_filename) or (wrapped is not None and is_own(wrapped))
+    module = (thing if isinstance(thing, type) else type(thing)).__module__
+    return module == "__main__" or is_own_module(module)
 
 
 def is_own_file(file: str) -> bool:

@@ -27,6 +27,7 @@ from gaudi_tune.group.errors import (
     WorkersLostError,
     unusable_report,
 )
+from gaudi_tune.group.new_workers import NewWorkers
 from gaudi_tune.group.report_check import check_metrics
 from gaudi_tune.group.worker_group import WorkerGroup, WorkerGroupSpec
 from gaudi_tune.private.ray_tune import Saved, checkpoint_folder, set_iteration
@@ -37,7 +38,15 @@ logger = logging.getLogger(__name__)
 PAUSES_S = (2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds to wait before each retry to get devices that are being released. Their sum is above the 60 s that habana may
 take to close a device, and for which it waits itself before it says that a device is busy."""
-TUNE_CONTROLS = {*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, RESULT_DUPLICATE, "trial_id", names.STARTS_OVER}
+TUNE_CONTROLS = {
+    *AUTO_RESULT_KEYS,
+    DONE,
+    SHOULD_CHECKPOINT,
+    RESULT_DUPLICATE,
+    "trial_id",
+    names.STARTS_OVER,
+    names.NEW_WORKERS,
+}
 """Entries of a report that Tune fills in itself, or that would have it end, save or count a trial behind the sweep's
 back."""
 
@@ -63,6 +72,8 @@ class WarmTrainable(tune.Trainable):
     """Whether the loop counts epochs or steps from 0. Its first report shows it, and checkpoints keep it."""
     _place: Place
     """What the trial trains on."""
+    _workers_used: bool
+    """Whether the trial's workers had begun other trials before."""
     _next_place: Place | None
     """The place to which the trial moves after its next checkpoint; None if it stays."""
 
@@ -91,6 +102,7 @@ class WarmTrainable(tune.Trainable):
         self.objectives, self.retries, self.folder = objectives, retries, folder
         self._usual_place = Place(spec.num_workers)
         self.group: WorkerGroup | None = None
+        self._new_workers, self._group_start_s = NewWorkers(), 0.0
         self._begin(config)
 
     def step(self) -> dict[str, Any]:
@@ -104,6 +116,7 @@ class WarmTrainable(tune.Trainable):
             StartHungError: New workers do not start.
         """
         ordered_at, lost_s = time.monotonic(), 0.0
+        self._new_workers.begin()
         if self._next_place is not None and self._saved_at == self.iteration:
             self._place, self._next_place, self._started = self._next_place, None, False
         while (report := self._report_unless_lost()) is None:
@@ -113,7 +126,8 @@ class WarmTrainable(tune.Trainable):
             return {RESULT_DUPLICATE: True, DONE: True}
         reported = {name: value for name, value in report["metrics"].items() if name not in TUNE_CONTROLS}
         if lost_s:
-            reported[names.LOST_SECONDS] = reported.get(names.LOST_SECONDS, 0.0) + lost_s
+            purpose = names.START_SECONDS if self._new_workers.reason else names.LOST_SECONDS
+            reported[purpose] = reported.get(purpose, 0.0) + lost_s
         assert self.group is not None, "it has just reported"
         step_s = time.monotonic() - ordered_at
         self._trained_s += max(0.0, step_s - sum(reported.get(name, 0.0) for name in names.NOT_TRAINED))
@@ -124,6 +138,8 @@ class WarmTrainable(tune.Trainable):
         }
         if self._place.workers != self._usual_place.workers:
             additions[names.WORKERS] = self._place.workers
+        if self._new_workers.reason:
+            additions[names.NEW_WORKERS] = self._new_workers.reason
         if not (report["saves"] and report["reads_checkpoint"]):
             additions[names.STARTS_OVER] = True
         if not report["saves"]:  # the loop gives nothing to save, so Tune must not ask for a checkpoint
@@ -137,6 +153,10 @@ class WarmTrainable(tune.Trainable):
                 return self._first_report()
             return self._check_report(self.group.next_report())
         except (WorkerRaisedError, DevicesNotReadyError) as error:
+            if not self._started and self._new_workers.may_help(error.failure, used=self._workers_used):
+                logger.warning("trying again on new workers: %s", error.failure.text)
+                self._end_group()
+                return None
             if self._place == self._usual_place:
                 raise
             self._lose_group(error)
@@ -173,7 +193,9 @@ class WarmTrainable(tune.Trainable):
             raise WorkerRaisedError(Failure(FailureKind.CONFIG_ERROR, text, fingerprint_of(error))) from error
         group = self._group_with(environment)
         ready_s = time.monotonic() - ordered_at
+        self._workers_used = group.used
         report = group.start(config, self._checkpoint, str(Path(self.folder, self.trial_name)))
+        self._new_workers.note_report(self._group_start_s)
         if report["kind"] == "finished":
             if self.iteration:  # the last checkpoint was written at the end of the training
                 return report
@@ -227,11 +249,13 @@ class WarmTrainable(tune.Trainable):
         the actor for ever.
         """
         spec = replace(self.spec, environment=environment, num_workers=self._place.workers, numbers=self._place.numbers)
-        if self.group is not None and (self.spec != spec or self.group.outgrown):
+        used_up = self.group is not None and self.group.used and self._new_workers.always
+        if self.group is not None and (self.spec != spec or self.group.outgrown or used_up):
             self._end_group()
         if self.group is None:
-            self.spec = spec
+            self.spec, start = spec, time.monotonic()
             self.group = self._new_group()
+            self._group_start_s = time.monotonic() - start
         return self.group
 
     def _new_group(self) -> WorkerGroup:
@@ -314,6 +338,7 @@ class WarmTrainable(tune.Trainable):
 
     def _begin(self, config: dict[str, Any]) -> None:
         self.trial_config, self._started, self._losses, self._from_0 = config, False, 0, False
+        self._workers_used = False
         self._checkpoint, self._saved_at, self._trained_s = None, 0, 0.0
         self._place, self._next_place = self._usual_place, None
 

@@ -12,7 +12,6 @@ Commands and reports are plain data. The trial actor puts commands into each wor
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import shutil
@@ -20,22 +19,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import ray
 from ray.train import Checkpoint
 
+from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.base.writing import retry_while_disk_is_full
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.device_metrics import DeviceMetrics, TrialCounts
 from gaudi_tune.devices.find import DEVICE
+from gaudi_tune.group.cleaner import Cleaner
 from gaudi_tune.group.errors import failure_of_loop
 from gaudi_tune.group.mailbox import MAILBOX
-from gaudi_tune.group.own_code import OwnCode
 from gaudi_tune.group.own_process import copies_end_here, standard_files_restored
 from gaudi_tune.private import ray_train
-from gaudi_tune.private.torch import process_group_kept
-from gaudi_tune.training.fresh_start import environment_restored, fresh_start, release_memory
+from gaudi_tune.private.torch import interop_threads_repeatable, process_group_kept
 from gaudi_tune.training.session import SaveFunction, get_checkpoint, get_context, open_session, report
 
 logger = logging.getLogger(__name__)
@@ -51,11 +50,13 @@ def serve_trials(config: dict[str, Any]) -> None:
     device_metrics = DeviceMetrics(device, index)
     measured = _Measured(device_metrics)
     try:
-        with process_group_kept():  # what a loop imports gets the kept group, too
-            code = OwnCode(config["train_loop"])
+        with process_group_kept(), interop_threads_repeatable():  # before anything is imported from torch
+            cleaner = Cleaner(config["train_loop"])
             command = MAILBOX.hand_in({"kind": "idle", "node": ray.get_runtime_context().get_node_id(), "index": index})
             while command["do"] == "start":
-                command = _run_trial(code, command, measured, device)
+                if cleaner.problems:
+                    _fail(Failure(FailureKind.NOT_CLEAN, f"an earlier trial has left something: {cleaner.problems[0]}"))
+                command = _run_trial(cleaner, command, measured, device)
     finally:
         device_metrics.close()
 
@@ -130,22 +131,18 @@ def _save_into(directory: Path, save: SaveFunction) -> None:
     save(directory)
 
 
-def _run_trial(code: OwnCode, start: dict[str, Any], measured: _Measured, device: DeviceType) -> dict[str, Any]:
+def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, device: DeviceType) -> dict[str, Any]:
     """Run one trial to its end, clear away what it leaves behind, and return the next command."""
     session = _WarmSession(measured, start["checkpoint"], TrialCounts(device), Path(start["folder"]))
     measured.metrics.take()  # the time between two trials belongs to neither
-    fresh_start(start["config"].get("seed", 0))
     try:
         with (
             open_session(session),
             ray_train.answered_by(report, get_checkpoint),
-            environment_restored(),
             standard_files_restored(),
             copies_end_here(),
         ):
-            train_loop = code.load()
-            gc.enable()  # it was off for the imports of the first trial
-            train_loop(start["config"])
+            cleaner.run(start["config"])
         next_command = session.finished()
     except _TrialStopped as stopped:
         next_command = stopped.command
@@ -154,16 +151,19 @@ def _run_trial(code: OwnCode, start: dict[str, Any], measured: _Measured, device
         out_of_memory = device.is_out_of_memory(error)
         failure = failure_of_loop(error, out_of_memory=out_of_memory, started_in=MAILBOX.started_in)
         if session.ended_by is None:
-            MAILBOX.fail(failure)
-            # Not the error itself: if it cannot be pickled and read back, Ray Train takes its worker for lost, and a
-            # SystemExit would end Ray Train, too.
-            raise RuntimeError(failure.text) from None
+            _fail(failure)
         logger.warning("a trial that was stopped has failed as it cleaned up:\n%s", failure.text)
         next_command = session.ended_by
-    train_loop = None  # type: ignore[assignment]
     del session
-    code.forget()
-    release_memory()
+    cleaner.clean()
     device.free_cached_memory()
     measured.residue = device.memory_in_use()
     return next_command
+
+
+def _fail(failure: Failure) -> NoReturn:
+    """Hand in why the trial cannot go on, and end the group."""
+    MAILBOX.fail(failure)
+    # Not the error itself: if it cannot be pickled and read back, Ray Train takes its worker for lost, and a SystemExit
+    # would end Ray Train, too.
+    raise RuntimeError(failure.text) from None

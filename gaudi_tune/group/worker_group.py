@@ -114,7 +114,8 @@ class WorkerGroup:
         self._have_devices, self._have_started = threading.Event(), threading.Event()
         self._leaving = self._abandoned = False
         self._first_residue: float | None = None
-        self._used = False
+        self.used = False
+        """Whether the workers have begun a trial."""
         self._residue = 0.0
         self._trainer = threading.Thread(target=self._run_trainer, args=(spec, name), name=name, daemon=True)
         logger.info("starting %s: %d workers on %s", name, spec.num_workers, spec.device.kind)
@@ -152,7 +153,7 @@ class WorkerGroup:
             folder: The folder of the trial, on every node.
         """
         # The first trial imports what the loop needs, which may take as long as the start of the workers.
-        import_s, self._used = 0 if self._used else START_TIMEOUT_S, True
+        import_s, self.used = 0 if self.used else START_TIMEOUT_S, True
         command = {"do": "start", "config": dict(config), "checkpoint": checkpoint, "folder": folder}
         return self._send(command, import_s)
 

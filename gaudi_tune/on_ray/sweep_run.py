@@ -56,7 +56,7 @@ from gaudi_tune.sweep.search.searcher import StudySearcher
 
 logger = logging.getLogger(__name__)
 
-NOT_METRICS = {*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, names.STARTS_OVER, "trial_id"}
+NOT_METRICS = {*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, names.STARTS_OVER, names.NEW_WORKERS, "trial_id"}
 """Entries of a result that are meant for Tune and the scheduler."""
 FREE_EVERY_S = 2.0
 """Seconds between two looks for devices that a failed group left booked. Each is one request to Ray, of about 1 ms."""
@@ -117,6 +117,7 @@ class SweepRun(KeptInProcess, tune.Callback):
 
         self._pausing: list[Trial] = []  # trials that are being saved before they pause
         self._warned_of_starting_over = False
+        self._warned_of_new_workers: set[str] = set()
         self._shown_errors = set[tuple[FailureKind, str]]()  # causes of errors whose traceback was shown
         self._freed_at = 0.0
         self._is_set_up = False
@@ -187,6 +188,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         number = number_of(trial)
         report = self._report_event(trial, result)
         self.state.apply(report)
+        self._explain_new_workers(number, result.get(names.NEW_WORKERS, ""))
         if result.get(names.STARTS_OVER):
             self._heed_starting_over(saves=result.get(SHOULD_CHECKPOINT) is not False)
         decision, answer = self._decide(tune_controller, trial, result, report)
@@ -239,6 +241,12 @@ class SweepRun(KeptInProcess, tune.Callback):
         pauses = "weak trials end and do not wait, and " if self.policy.pauses else ""
         model = "" if saves else "no model is kept, "
         logger.warning("%s: %s%sa trial that is interrupted begins again. %s", problem, model, pauses, fix.capitalize())
+
+    def _explain_new_workers(self, number: int, reason: str) -> None:
+        """Say once for each reason why a trial has begun on new workers."""
+        if reason and reason not in self._warned_of_new_workers:
+            self._warned_of_new_workers.add(reason)
+            logger.warning("trial %03d: %s (docs/what-stays.md)", number, reason)
 
     def _decide(
         self, tune_controller: Any, trial: Trial, result: dict[str, Any], report: events.Reported

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
@@ -30,7 +27,9 @@ def fresh_start(seed: int) -> None:
         torch.set_default_device(None)
     torch.set_grad_enabled(True)
     torch.set_anomaly_enabled(False)
-    torch.set_float32_matmul_precision("highest")
+    torch.set_flush_denormal(False)
+    if torch.get_float32_matmul_precision() != "highest":
+        torch.set_float32_matmul_precision("highest")  # a call also overrides the settings of torch.backends
     if torch.are_deterministic_algorithms_enabled():  # otherwise the call would only import Inductor, 1.5 s of CPU
         torch.use_deterministic_algorithms(False)
     torch.backends.cudnn.benchmark = torch.backends.cudnn.deterministic = False
@@ -51,24 +50,6 @@ def seed_host(*parts: int) -> int:
     np.random.seed(seed)
     torch.default_generator.manual_seed(seed)
     return seed
-
-
-@contextmanager
-def environment_restored() -> Iterator[None]:
-    """Restore the environment variables and the current folder of this process after the block.
-
-    Lightning keeps a trial's seed in a variable, and a script that changes into a relative folder would look for it in
-    the wrong place in the next trial.
-    """
-    original, folder = dict(os.environ), os.getcwd()
-    try:
-        yield
-    finally:
-        os.makedirs(folder, exist_ok=True)  # the loop may have removed it
-        os.chdir(folder)
-        for name in os.environ.keys() - original.keys():
-            del os.environ[name]
-        os.environ.update(original)
 
 
 def release_memory() -> None:

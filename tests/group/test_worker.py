@@ -17,9 +17,9 @@ from ray.train.v2._internal.execution.train_fn_utils import DistributedTrainFnUt
 
 from gaudi_tune.devices.device_metrics import DeviceMetrics
 from gaudi_tune.devices.find import DEVICE_TYPES
-from gaudi_tune.group import worker
+from gaudi_tune.group import cleaner, worker
+from gaudi_tune.group.cleaner import Cleaner
 from gaudi_tune.group.mailbox import Mailbox
-from gaudi_tune.group.own_code import OwnCode
 from gaudi_tune.training.session import TrainLoop, report
 
 NEXT = {"do": "start", "config": {"name": "the next trial"}, "checkpoint": None, "folder": ""}
@@ -83,13 +83,19 @@ def thread(mailbox: Mailbox) -> Iterator[ThreadPoolExecutor]:
 def run_trial(thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[TrainLoop], Any]]:
     """Starts a trial in the thread; what it returns will be the command that comes next."""
     cpu = DEVICE_TYPES["cpu"]
-    monkeypatch.setattr(worker, "release_memory", gc.collect)  # it freezes what there is, and this is no worker
+    monkeypatch.setattr(cleaner, "release_memory", gc.collect)  # it freezes what there is, and this is no worker
     measured = worker._Measured(DeviceMetrics(cpu, None))
     start: dict[str, Any] = {"do": "start", "config": {}, "checkpoint": None, "folder": ""}
     set_train_fn_utils(DistributedTrainFnUtils())
-    yield lambda train_loop: thread.submit(
-        worker._run_trial, OwnCode(cloudpickle.dumps(train_loop)), start, measured, cpu
-    )
+    cleaners = []
+
+    def run(train_loop: TrainLoop) -> Any:
+        cleaners.append(Cleaner(cloudpickle.dumps(train_loop)))
+        return thread.submit(worker._run_trial, cleaners[0], start, measured, cpu)
+
+    yield run
+    for used in cleaners:
+        used.close()
     set_train_fn_utils(None)
     measured.metrics.close()
 

@@ -1,15 +1,11 @@
 import gc
-import os
 import random
-from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 
 from gaudi_tune.devices.device import CPUS_PER_WORKER
 from gaudi_tune.training.fresh_start import (
-    environment_restored,
     fresh_start,
     release_memory,
     seed_everything,
@@ -72,17 +68,6 @@ def test_cycles_left_by_a_trial_are_collected() -> None:
         Node()
         release_memory()
         assert Node.alive == 0
-
-
-def test_variables_and_folder_are_as_they_were_before_a_trial(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CHANGED", "before")
-    monkeypatch.setenv("REMOVED", "before")
-    before = dict(os.environ), Path.cwd()
-    with environment_restored():
-        os.chdir(tmp_path)
-        os.environ |= {"CHANGED": "by the trial", "PL_GLOBAL_SEED": "7"}
-        del os.environ["REMOVED"]
-    assert (dict(os.environ), Path.cwd()) == before
 
 
 def test_what_the_first_trial_left_behind_is_not_looked_at_again() -> None:

@@ -1,0 +1,67 @@
+"""When a trial begins on new workers, because of what ran before it in those that there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from gaudi_tune.base.failure import Failure, FailureKind
+from gaudi_tune.base.words import last_line
+
+ENOUGH_HELP = 2
+"""How often new workers must have helped against an error before each trial gets new ones. Once may be chance."""
+
+
+class NewWorkers:
+    """Learns which errors of a train loop new workers help against.
+
+    Some things can be done only once in a process, such as registering an operator, and each trial is a new script to
+    its author. An error that new workers have raised, too, has another cause.
+    """
+
+    def __init__(self) -> None:
+        """Begin without any experience."""
+        self.reason = ""
+        """Why the trial begins on new workers; "" if it does not."""
+        self.always = False
+        """Whether each trial gets new workers."""
+        self._raised_on_new: set[tuple[FailureKind, str]] = set()
+        self._help: Counter[tuple[FailureKind, str]] = Counter()
+        self._failure: Failure | None = None
+
+    def begin(self) -> None:
+        """Begin with the next trial."""
+        self.reason, self._failure = "", None
+
+    def may_help(self, failure: Failure, *, used: bool) -> bool:
+        """Whether to try a trial that has failed before its first report again, on new workers.
+
+        Args:
+            failure: Why it has failed.
+            used: Whether its workers had begun other trials before.
+        """
+        if failure.kind is FailureKind.NOT_CLEAN:
+            self.reason = f"it gets new workers: {failure.text}"
+            return True
+        if failure.kind is not FailureKind.LOOP_ERROR:
+            return False
+        if not used:
+            self._raised_on_new.add(failure.cause)
+        if failure.cause in self._raised_on_new:
+            self.reason = ""
+            return False
+        self._failure = failure
+        return True
+
+    def note_report(self, start_s: float) -> None:
+        """Note that the trial has reported. New workers take ``start_s`` seconds to start."""
+        if self._failure is None:
+            return
+        self._help[self._failure.cause] += 1
+        self.reason = (
+            f"it failed on workers that had run other trials ({last_line(self._failure.text)}), and not on new ones: "
+            f"what it does can be done once in a process"
+        )
+        if self._help[self._failure.cause] >= ENOUGH_HELP:
+            self.always = True
+            self.reason += f"; from now on each trial of its group gets new workers, which takes {start_s:.0f} s"
+        self._failure = None

@@ -1,0 +1,1 @@
+"""What a trial leaves behind in its worker, and what becomes of it."""
