@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import os
 import pickle
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState
 
 from gaudi_tune.base.reading import from_json, read_regular_file
 from gaudi_tune.base.writing import atomic_write
@@ -32,14 +35,13 @@ MAX_RECORD_BYTES = 2**31
 MAX_PUBLIC_BYTES = 2**20
 """How long the JSON of a record may be."""
 PLAIN_TYPES = {
-    **dict.fromkeys(("set", "frozenset", "complex", "bytearray"), "builtins"),
-    **dict.fromkeys(("datetime", "timedelta"), "datetime"),
-    **dict.fromkeys(("Counter", "OrderedDict"), "collections"),
-    **dict.fromkeys(("FloatDistribution", "IntDistribution", "CategoricalDistribution"), "optuna.distributions"),
-    "FrozenTrial": "optuna.trial._frozen",
-    "TrialState": "optuna.trial._state",
-}
-"""The types of the objects that :func:`read_log` makes from a log that it reads as data, with their modules."""
+    (kind.__module__, kind.__qualname__): kind
+    for kind in (
+        set, frozenset, complex, datetime, timedelta, Counter,
+        FrozenTrial, TrialState, FloatDistribution, IntDistribution, CategoricalDistribution,
+    )
+}  # fmt: skip
+"""The types of the objects that :func:`read_log` makes from a log that it reads as data, by module and name."""
 _HEADER = struct.Struct(">QI")
 """The header of a record: its length in bytes, and a checksum of that, so that a damaged length is noticed."""
 
@@ -153,7 +155,7 @@ class _DataUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a type of :data:`PLAIN_TYPES`; :class:`Unknown` in place of anything else."""
-        return getattr(importlib.import_module(module), name) if PLAIN_TYPES.get(name) == module else Unknown
+        return PLAIN_TYPES.get((module, name), Unknown)
 
 
 def read_paused(folder: Path) -> set[int]:
