@@ -18,10 +18,10 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.terminal import prepare_terminal
@@ -30,6 +30,7 @@ from gaudi_tune.cli import command_line
 from gaudi_tune.cli.experiment_script import load_experiment
 from gaudi_tune.define.config_file import merged
 from gaudi_tune.define.options import DEFAULT_STORAGE, SEEDS, TRAITS, checked
+from gaudi_tune.define.reading import read_path, read_whole
 
 COMMAND = "gaudi-tune"
 """The command of an installation."""
@@ -60,9 +61,35 @@ def _program() -> tuple[str, ...]:
     return (COMMAND,) if Path(sys.argv[0]).name == COMMAND else ("python", "-m", "gaudi_tune")
 
 
+def _path(text: str) -> Path:
+    """Return a path of the command line, for argparse."""
+    return _read(read_path, text)
+
+
+def _whole(text: str) -> int:
+    """Return a whole number of the command line, for argparse."""
+    return _read(read_whole, text)
+
+
+def _read(read: Callable[[Any], Any], text: str) -> Any:
+    """Return a value as the options of a sweep are read; argparse prints the error's text."""
+    try:
+        return read(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text} {error}") from error
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are SweepErrors."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the error, in place of printing the usage."""
+        raise SweepError(f"{message}; {self.prog} --help says what it takes")
+
+
 def _parser() -> argparse.ArgumentParser:
     title, _, usage = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=" ".join(_program()),
         description=title.partition(": ")[2] + "\n\n" + usage,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -81,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(usage=run.format_help())
     ls = command("ls", _ls, "list the sweeps of a folder")
     text = "where the sweeps are (default: %(default)s)"
-    ls.add_argument("folder", nargs="?", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
+    ls.add_argument("folder", nargs="?", type=_path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
     show = command("show", _show, "show a sweep and its trials")
     show.add_argument("sweeps", nargs=1, metavar="SWEEP")
     compare = command("compare", _compare, "show sweeps side by side, and how they differ")
@@ -91,17 +118,17 @@ def _parser() -> argparse.ArgumentParser:
     rerun = command("rerun", _rerun, text, epilog=note)
     rerun.add_argument("sweep", metavar="SWEEP")
     rerun.add_argument("--script", metavar="SCRIPT", help="the script with the experiment, as run takes it")
-    rerun.add_argument("--trial", type=int, metavar="N", help="the trial (default: the sweep's winner)")
+    rerun.add_argument("--trial", type=_whole, metavar="N", help="the trial (default: the sweep's winner)")
     for subparser, sweeps in ((show, "SWEEP"), (compare, "the SWEEPs"), (rerun, "SWEEP, and of the new sweep")):
         text = f"the folder of {sweeps}"
-        subparser.add_argument("--storage", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
+        subparser.add_argument("--storage", type=_path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
     text = "check that this machine has everything that a sweep on Gaudi needs (about a minute)"
     note = "Run it while no sweep is running. Exits with 1 if anything is wrong (!!); a warning (!) leaves it at 0."
     command("doctor", _doctor, text, epilog=note)
     published = command("published", _published, "print what is published of each experiment, and its baselines")
-    published.add_argument("scripts", nargs="*", type=Path, metavar="SCRIPT", help="default: experiments/tune_*.py")
+    published.add_argument("scripts", nargs="*", type=_path, metavar="SCRIPT", help="default: experiments/tune_*.py")
     deliver = command("deliver", _deliver, "bring to MLflow what sweeps could not deliver before they ended")
-    deliver.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="of a sweep, such as results/NAME")
+    deliver.add_argument("folders", nargs="+", type=_path, metavar="FOLDER", help="of a sweep, such as results/NAME")
     deliver.add_argument("--tracking-uri", metavar="URI", help="where the sweeps are tracked (default: as for a sweep)")
     for subparser in (ls, show, compare, published):
         subparser.add_argument("--json", action="store_true", help="print JSON")

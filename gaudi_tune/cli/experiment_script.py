@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gaudi_tune.base.errors import SweepError, place_of, users_error
 from gaudi_tune.define.experiment import Experiment
+from gaudi_tune.define.reading import read_path
 
 is_loading = False
 """Whether a script runs only to load its experiment: ``main()`` then raises :class:`MainCalled`."""
@@ -43,7 +44,10 @@ def load_experiment(
     path, colon, variable = script.rpartition(":")
     if not variable.isidentifier():  # a folder may have a colon in its name
         path, colon, variable = script, "", ""
-    file = Path(path).expanduser()
+    try:
+        file = read_path(path).expanduser()
+    except ValueError as error:
+        raise SweepError(f"{script or repr(script)}: {error}; give a script, or my.py:EXPERIMENT") from error
     if not file.is_file():
         raise SweepError(f"{script}: there is no file {file}; give a script, or my.py:EXPERIMENT")
     module = types.ModuleType("__main__")

@@ -39,7 +39,7 @@ def tune_script(
     loop = partial(run_script, path=str(path.resolve()), source=path.read_text(encoding="utf-8"))
     fields.setdefault("name", as_name(path.stem))
     try:
-        known = [field.name for field in dataclasses.fields(Experiment)]
+        known = [field.name for field in dataclasses.fields(Experiment) if field.name != "train_loop"]
         for name in fields.keys() - set(known):
             raise SweepError(
                 f"tune_script() has no argument {name}{did_you_mean(name, known)}; it has {', '.join(known)}"

@@ -89,7 +89,7 @@ class Recipe:
             settings = self.settings()
         except SweepError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise SweepError(f"the settings of the recipe failed: {users_error(error)}; fix it there") from error
         return dict(check_names("the settings of the recipe", settings))
 

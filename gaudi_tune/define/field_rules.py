@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from keyword import iskeyword
 from numbers import Real
 from typing import Any
+from unicodedata import normalize
 
 from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.base.words import did_you_mean
@@ -33,8 +34,8 @@ def is_finite(number: Any) -> bool:
 
 
 def is_variable(name: object) -> bool:
-    """Whether a Python variable may have this name."""
-    return isinstance(name, str) and name.isidentifier() and not iskeyword(name)
+    """Whether a Python variable may have this name, which Python would not change: it takes \ufb01 for fi."""
+    return isinstance(name, str) and name.isidentifier() and not iskeyword(name) and normalize("NFKC", name) == name
 
 
 def check_count(name: str, value: object, least: int = 0) -> None:

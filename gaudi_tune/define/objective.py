@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.errors import SweepError, written
 
 Mode: TypeAlias = Literal["max", "min"]
 USUAL_MODES: dict[Mode, frozenset[str]] = {
@@ -81,10 +81,10 @@ class Objective:
     """Whether the mode follows from the name."""
 
     def __post_init__(self) -> None:
-        if self.mode not in ("max", "min"):
+        if not isinstance(self.mode, str) or self.mode not in ("max", "min"):
             raise SweepError(
-                f"mode must be 'max' (more of the metric is better) or 'min' (less is better), but got {self.mode!r}"
-                f"{_mode_meant(self.mode)}"
+                f"mode must be 'max' (more of the metric is better) or 'min' (less is better), but got "
+                f"{written(self.mode)}{_mode_meant(self.mode)}"
             )
         _check_metric(self.name)
 
@@ -168,8 +168,8 @@ def _check_metric(name: object) -> None:
     """Check that a name can be that of a metric."""
     if not isinstance(name, str) or not name.strip():
         raise SweepError(
-            f"metric must be the name of one number that the train loop reports, but got {name!r}; give it as a text, "
-            f"such as 'val_loss'"
+            f"metric must be the name of one number that the train loop reports, but got {written(name)}; give it as a "
+            f"text, such as 'val_loss'"
         )
     if name in SET_BY_TUNE:
         raise SweepError(

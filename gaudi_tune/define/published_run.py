@@ -53,5 +53,5 @@ class OtherBaseline:
         """Return its hyperparameters for trials of that many workers; a SweepError says how its function failed."""
         try:
             return self.values(workers)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise SweepError(f"the values of a baseline failed: {users_error(error)}; fix it there") from error

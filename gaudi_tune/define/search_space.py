@@ -210,7 +210,11 @@ class SearchSpace:
                 f"the search space cannot have the name {', '.join(map(repr, strange))}: names must be those of Python "
                 f"variables, and none of its keywords; take letters, digits and _, such as 'weight_decay'"
             )
-        unusable = [(name, value) for name, value in draw.config.items() if not isinstance(value, str | Real | None)]
+        unusable = [
+            (name, value)
+            for name, value in draw.config.items()
+            if not isinstance(value, str | Real | None) or (isinstance(value, Real) and not is_finite(value))
+        ]
         if wrong := sorted(name for name, value in unusable if is_range(value)):
             raise SweepError(
                 f"the search space's function must return values, but returned a range for {', '.join(wrong)}; ask "
@@ -219,8 +223,8 @@ class SearchSpace:
         if unusable:
             name, value = unusable[0]
             raise SweepError(
-                f"the search space's function must return numbers, texts, bools or None, but returned {name}="
-                f"{written(value)}; make it in the train loop"
+                f"the search space's function must return finite numbers, texts, bools or None, but returned "
+                f"{name}={written(value)}; make it in the train loop"
             )
         return draw
 
@@ -375,6 +379,8 @@ class _TrialProxy:
         """
         self._trial, self._changes = trial, changes
         self._answers = answers
+        self._requests: dict[str, tuple[Any, ...]] = {}
+        """The method and the arguments with which the function asked for each hyperparameter."""
         self.study_names: dict[str, str] = {}
         """The name under which the function asked for each hyperparameter."""
         self.priors: dict[str, Any] = {}
@@ -398,22 +404,32 @@ class _TrialProxy:
             self.priors[name] = prior
         return suggest_in(self._trial, name_in_trial, range_)
 
+    def _check_request(self, study_name: object, request: tuple[str, tuple[Any, ...], dict[str, Any]]) -> None:
+        """Check what the function asks for, which Optuna would take for something else, or take too long for."""
+        if not isinstance(study_name, str):
+            raise SweepError(
+                f"the search space asks for {written(study_name)}, which is no name; give a text, like 'lr'"
+            )
+        attribute, args, kwargs = request
+        texts = [bound for bound in (*args, *kwargs.values()) if isinstance(bound, str)]
+        if texts and attribute != "suggest_categorical":
+            raise SweepError(f"the search space's {study_name}: bounds must be numbers, but got {texts[0]!r}; give one")
+        if self._requests.setdefault(study_name, request) != request:
+            raise SweepError(f"the search space asks for {study_name!r} in two ranges; give one of them another name")
+        if len(self._requests) > MOST_HYPERPARAMETERS:
+            raise SweepError(
+                f"the search space must have at most {MOST_HYPERPARAMETERS} hyperparameters, but it asks for more; fix "
+                f"some of them"
+            )
+
     def __getattr__(self, attribute: str) -> Any:
         trial_attribute = getattr(self._trial, attribute)
         if not attribute.startswith("suggest_"):
             return trial_attribute
 
         def suggest(study_name: str, *args: Any, prior: Any = None, **kwargs: Any) -> Any:
-            if not isinstance(study_name, str):
-                raise SweepError(
-                    f"the search space asks for {written(study_name)}, which is no name; give a text, such as 'lr'"
-                )
+            self._check_request(study_name, (attribute, args, kwargs))
             name, self.last_name = hyperparameter(study_name), study_name
-            if len(self.study_names) >= MOST_HYPERPARAMETERS and name not in self.study_names:
-                raise SweepError(
-                    f"the search space must have at most {MOST_HYPERPARAMETERS} hyperparameters, but it asks for more; "
-                    f"fix some of them"
-                )
             if name in self._changes.fixed:
                 return self._changes.fixed[name]
             if self.study_names.setdefault(name, study_name) != study_name:

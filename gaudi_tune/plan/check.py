@@ -37,6 +37,9 @@ def check(plan: Plan, sweep_file: SweepFile | None) -> list[str]:
     if sweep_file is not None:
         check_unchanged(plan, sweep_file)
     check_pickled(plan)
+    for module in plan.experiment.imports:
+        if not module or not _found_by_workers(module.partition(".")[0], joined=plan.cluster is not None):
+            raise SweepError(f"imports: no worker can find the module {module!r}; install it, or leave it out")
     return check_trials(plan)
 
 

@@ -207,8 +207,11 @@ class PlainConfig(TrialConfig):
 
 def _full_path(source: str) -> str:
     """Return the full path of a local file or folder. Other names, such as those on the hub, stay as they are."""
-    path = Path(source).expanduser()
-    return str(path.resolve()) if source and path.exists() else source
+    try:
+        path = Path(source).expanduser()
+        return str(path.resolve()) if source and path.exists() else source
+    except (OSError, RuntimeError) as error:  # no disk has such a name, or nobody here has such a folder
+        raise ValueError(f"{source} is no path ({error}); give a file, a folder, or a name on the hub") from error
 
 
 @lru_cache(maxsize=2)  # a worker makes the class of a script again for each trial

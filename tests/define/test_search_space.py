@@ -267,7 +267,7 @@ def test_all_wrong_entries_are_named_at_once() -> None:
         (lambda trial: sys.exit(0), r"before it asked for anything: SystemExit: 0 \(.*, line \d+\); fix it there"),
         (
             lambda trial: {"x": [1]},
-            r"must return numbers, texts, bools or None, but returned x=\[1\]; make it",
+            r"must return finite numbers, texts, bools or None, but returned x=\[1\]; make it",
         ),
         (
             lambda trial: [trial.suggest_float(f"x{number}", 0, 1) for number in range(400)],

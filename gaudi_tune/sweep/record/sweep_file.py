@@ -20,6 +20,7 @@ from gaudi_tune.base.reading import read_json, read_json_text
 from gaudi_tune.base.writing import atomic_write
 from gaudi_tune.define.objective import Mode, Objective
 from gaudi_tune.define.options import LIMITS, TRAITS, SweepOptions, checked, names_on_resume
+from gaudi_tune.define.reading import read_path
 from gaudi_tune.define.sweep_plan import SUMMARY_FILE, Plan
 from gaudi_tune.sweep.record.lock import is_running
 
@@ -124,9 +125,10 @@ def find_sweep(sweep: str, storage: Path, option: str = "") -> Path:
     Raises:
         SweepError: There is no such sweep.
     """
-    for folder in (storage.expanduser().resolve() / sweep, Path(sweep).expanduser().resolve()):
-        if os.path.isfile(folder / SWEEP_FILE):  # False if it may not be read
-            return folder
+    with suppress(ValueError):  # it is no path
+        for folder in (storage.expanduser().resolve() / sweep, read_path(sweep).expanduser().resolve()):
+            if os.path.isfile(folder / SWEEP_FILE):  # False if it may not be read
+                return folder
     raise SweepError(
         f"{option}{sweep}: no such sweep; give its folder, or the name of one in {storage}; {_sweeps_in_words(storage)}"
     )

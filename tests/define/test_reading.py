@@ -1,0 +1,94 @@
+"""Numbers, texts and paths of options are read as people write them."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gaudi_tune.base.errors import LONGEST_WORD, readable, written
+from gaudi_tune.define.reading import read_number, read_path, read_text, read_whole
+
+NUMBER_LIKE = st.text(st.sampled_from("0123456789+-._eExX \u0663\uff15\u00b2nainfTrue"), max_size=12)
+
+
+@given(st.one_of(st.text(), NUMBER_LIKE))
+@example("1_000")
+@example("\u0663")
+@example("5\n")
+@example("0x10")
+def test_a_text_is_a_whole_number_only_in_ascii_digits(text: str) -> None:
+    try:
+        value = read_whole(text)
+    except ValueError:
+        assert not re.fullmatch("[+-]?[0-9]{1,30}", text)
+    else:
+        assert re.fullmatch(" *[+-]?[0-9]+ *", text) and value == int(text)
+
+
+@given(st.one_of(st.text(), NUMBER_LIKE))
+@example("1e400")
+@example("1e-400")
+@example("nan")
+@example("0e5")
+def test_a_text_is_a_number_only_as_people_write_it(text: str) -> None:
+    try:
+        value = read_number(text)
+    except ValueError:
+        assert not re.fullmatch("[+-]?[0-9]+([.][0-9]+)?", text)
+    else:
+        assert text.isascii() and "_" not in text and value == float(text)
+        assert value != 0 or not re.search("[1-9]", re.split("[eE]", text)[0])
+
+
+@given(st.one_of(st.integers(), st.floats(), st.booleans(), st.none(), st.binary(), st.lists(st.integers())))
+def test_a_value_of_python_is_a_number_if_it_is_one(value: object) -> None:
+    is_number = type(value) in (int, float)
+    try:
+        assert read_number(value) == value or (isinstance(value, int | float) and not math.isfinite(value))
+        assert is_number
+    except ValueError:
+        assert not is_number
+    try:
+        assert read_whole(value) == value and is_number
+    except ValueError:
+        assert not is_number or value != value or (isinstance(value, float) and not value.is_integer())
+
+
+@given(st.text())
+@example("\ud800")
+@example("a\x1b[31m")
+def test_what_is_shown_can_be_printed_and_read(text: str) -> None:
+    shown = readable(text)
+    assert shown.encode() == shown.encode(errors="replace") and not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
+    assert readable(shown) == shown
+    assert all(len(word) < 2 * LONGEST_WORD for word in shown.split())
+
+
+@given(st.text(min_size=1))
+@example("~nosuchuser/x")
+@example("x" * 300)
+def test_a_path_that_is_read_can_be_looked_at(text: str) -> None:
+    try:
+        path = read_path(text)
+    except ValueError:
+        assert len(text) > 80 or not text.isprintable() or text.startswith("~")
+    else:
+        assert isinstance(path.expanduser().exists(), bool) and path == Path(text)
+
+
+def test_a_value_whose_repr_fails_or_is_long_is_written_all_the_same() -> None:
+    class Hostile:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    assert written(Hostile()) == "an object of the class Hostile"
+    assert len(written("x" * 10**6)) < LONGEST_WORD + 4
+    assert readable(f"got {written(object())}") == "got an object of the class object"
+    for wrong in (b"a", 5, None):
+        with pytest.raises(ValueError, match="must be a text"):
+            read_text(wrong)
