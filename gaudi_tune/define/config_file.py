@@ -93,8 +93,6 @@ def _check_spelled_once(content: Mapping[str, Any]) -> None:
 
 def with_file(options: SweepOptions | None, changes: Mapping[str, Any]) -> SweepOptions:
     """Return options with these changes. Where an option has its default, the ``config`` file may give its value."""
-    if not isinstance(options, SweepOptions | None):
-        raise SweepError(f"options must be SweepOptions(...), but got {written(options)}; or give options by name")
     defaults = vars(SweepOptions())
     explicit = {name: value for name, value in vars(options or SweepOptions()).items() if value != defaults[name]}
     explicit.update(changes)

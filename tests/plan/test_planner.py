@@ -322,7 +322,7 @@ def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:
         ({"name": b"a"}, "--name b'a': must be a text"),
         ({"learn_from": {"a", "b"}}, r"--learn-from .*: must be a tuple, such as \('earlier',\)"),
         ({"dry_run": "no"}, "--dry-run no: must be a valid boolean"),
-        ({"options": {"epochs": 3}}, "options must be SweepOptions.* but got .*'epochs': 3.*; or give options by name"),
+        ({"options": {"epochs": 3}}, "the second argument is a SweepOptions; name the argument"),
         ({"space": {"x": tune.uniform(0, 1)}}, r"\[space\] x: a range of Ray Tune is not a range; write one of"),
         ({"settings": ("x=1_000",)}, "--set x=1_000: x must be a number, in digits such as 2.5, but got '1_000'"),
         ({"search": "sys.exit"}, "--search sys.exit: this sampler cannot be created .SystemExit"),
