@@ -162,6 +162,7 @@ class SweepTuner(tune.Tuner):
                 reopen_summary(plan.folder)
             write_sweep_file(plan)
             retry_losses_alone()
+            ray_tune.delete_in_thread()
             tune_state.give_state_to_keepers(SNAPSHOT_TIME_SHARE)
             tune_state.keep_what_is_read()
             with temporary_environment(TUNE_SETTINGS), changed_environment(TUNE_NEEDS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from weakref import WeakKeyDictionary
 from ray import tune
 from ray.air.execution._internal import RayActorManager
 from ray.exceptions import RayActorError, RayTaskError
+from ray.train._internal import checkpoint_manager
 from ray.tune.experiment import Trial
 from ray.tune.impl import tuner_internal
 from ray.tune.logger import JsonLoggerCallback
@@ -21,6 +23,8 @@ from ray.tune.search import Searcher
 
 _handle_error = Trial.handle_error
 _actor_task_failed = RayActorManager._actor_task_failed
+_delete_fs_path = checkpoint_manager._delete_fs_path
+_deletions = ThreadPoolExecutor(1, "deletions")
 _last_errors: WeakKeyDictionary[Trial, BaseException] = WeakKeyDictionary()
 
 
@@ -67,6 +71,19 @@ def take_for_lost_actors(
         _actor_task_failed(self, tracked_actor_task, exception)
 
     RayActorManager._actor_task_failed = actor_task_failed
+
+
+def delete_in_thread() -> None:
+    """Have Tune, in this process, delete checkpoints in a thread: a disk may take long, or stall.
+
+    Its event loop (Ray 2.60) deletes the earlier checkpoint of a trial when the trial has another. No setting changes
+    that, so the function that it calls is replaced.
+    """
+
+    def delete(fs: Any, fs_path: str) -> None:
+        _deletions.submit(_delete_fs_path, fs, fs_path)
+
+    checkpoint_manager._delete_fs_path = delete
 
 
 @contextmanager

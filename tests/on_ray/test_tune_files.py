@@ -15,6 +15,7 @@ from ray.tune import CheckpointConfig
 from ray.tune.experiment import Trial
 
 from gaudi_tune.on_ray.tune_files import CONTROLLER, PROPOSALS, SEARCHER, KeptState, finish_restore, put_back
+from gaudi_tune.private import ray_tune
 from gaudi_tune.sweep.record.state_log import TRIALS
 
 
@@ -29,6 +30,7 @@ def test_a_resumed_trial_saves_where_the_state_knows_a_checkpoint_that_is_gone(
 ) -> None:
     """It had saved another, and the kill came before the state was kept; without us Tune fails to delete the first."""
     monkeypatch.setattr("ray.train._internal.storage._get_ray_train_session_dir", lambda: str(tmp_path / "session"))
+    monkeypatch.setattr("ray.train._internal.checkpoint_manager._delete_fs_path", ray_tune._delete_fs_path)
     config = CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="score")
     storage = StorageContext(str(tmp_path), experiment_dir_name="sweep")
     trial = Trial("any", stub=True, checkpoint_config=config, storage=storage)

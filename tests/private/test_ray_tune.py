@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from ray.air.execution import ResourceRequest
 from ray.air.execution._internal import RayActorManager
 from ray.air.execution._internal.tracked_actor_task import TrackedActorTask
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
+from ray.train._internal import checkpoint_manager
 from ray.train._internal.session import _TrainingResult
 from ray.train._internal.storage import StorageContext
 from ray.tune import CheckpointConfig
@@ -37,6 +39,7 @@ def as_ray_has_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
         patch.setattr(Trial, "handle_error", ray_tune._handle_error)
         patch.setattr(RayActorManager, "_actor_task_failed", ray_tune._actor_task_failed)
+        patch.setattr(checkpoint_manager, "_delete_fs_path", ray_tune._delete_fs_path)
         yield
 
 
@@ -93,8 +96,8 @@ def test_tune_has_what_a_trial_goes_on_elsewhere_with() -> None:
     assert isinstance(_ObjectCache.num_cached_objects, property)
 
 
-def trial_with_checkpoints(folder: Path, *scores: float) -> Trial:
-    config = CheckpointConfig(num_to_keep=9, checkpoint_score_attribute="score")
+def trial_with_checkpoints(folder: Path, *scores: float, kept: int = 9) -> Trial:
+    config = CheckpointConfig(num_to_keep=kept, checkpoint_score_attribute="score")
     storage = StorageContext(str(folder), experiment_dir_name="sweep")
     trial = Trial("any", stub=True, checkpoint_config=config, storage=storage)
     for number, score in enumerate(scores):
@@ -110,6 +113,18 @@ def checkpoints_in_state(trial: Trial) -> list[ray_tune.Saved]:
     restored = Trial("any", stub=True)
     restored.restore_run_metadata(metadata)
     return ray_tune.checkpoints_of(restored)
+
+
+@pytest.mark.usefixtures("as_ray_has_it")
+def test_tune_s_event_loop_does_not_wait_until_a_checkpoint_is_deleted(tmp_path: Path) -> None:
+    ray_tune.delete_in_thread()
+    disk_answers = threading.Event()
+    ray_tune._deletions.submit(disk_answers.wait, 60)
+    trial_with_checkpoints(tmp_path, 0.5, 0.7, kept=1)
+    assert (tmp_path / "0").exists()
+    disk_answers.set()
+    ray_tune._deletions.submit(lambda: None).result()
+    assert not (tmp_path / "0").exists()
 
 
 def test_tune_keeps_checkpoints_in_the_order_of_their_scores_and_forgets_some(tmp_path: Path) -> None:
