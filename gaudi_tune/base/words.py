@@ -82,6 +82,12 @@ def did_you_mean(name: str, candidates: Sequence[str]) -> str:
     return "".join(f" (did you mean {match}?)" for match in get_close_matches(name, candidates, n=1))
 
 
+def shown(text: str, longest: int = 500) -> str:
+    """Return a text as one line that any terminal prints, cut to a length."""
+    line = text if text.isprintable() else ascii(text)
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number of things in words: "1 worker", "2 workers"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

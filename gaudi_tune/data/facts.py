@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gaudi_tune.base.words import shown
 from gaudi_tune.data.configs import ImageConfig, TextConfig, limited
 from gaudi_tune.training.training_config import check_batch, check_classes
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 MAX_CLASS_NAMES = 8
 """Most classes that a line lists."""
+CLASS_NAME_LENGTH = 40
+"""Most characters of a class's name there."""
 
 
 def check_texts(config: TextConfig) -> tuple[list[str], str]:
@@ -56,8 +59,10 @@ def _check(config: TextConfig | ImageConfig, samples: str, sizes: Mapping[str, i
     check_batch(config, workers=1, samples=sizes["train"])
     check_classes(config, len(classes))
     test = f"{sizes['test']} to test, " if "test" in sizes else ""
-    class_names = ", ".join(classes[:MAX_CLASS_NAMES]) + (", …" if len(classes) > MAX_CLASS_NAMES else "")
+    class_names = ", ".join(shown(name, CLASS_NAME_LENGTH) for name in classes[:MAX_CLASS_NAMES]) + (
+        ", …" if len(classes) > MAX_CLASS_NAMES else ""
+    )
     return (
-        f"data: {config.data}: {sizes['train']} {samples} to train on, {sizes['val']} to validate, {test}"
+        f"data: {shown(config.data)}: {sizes['train']} {samples} to train on, {sizes['val']} to validate, {test}"
         f"{len(classes)} classes ({class_names})"
     )

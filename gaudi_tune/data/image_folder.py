@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gaudi_tune.base.words import counted
+from gaudi_tune.base.words import counted, shown
 from gaudi_tune.data.readable import unreadable
 
 VALIDATION_FOLDERS = ("val", "validation", "valid", "test")
@@ -66,7 +66,7 @@ def list_images(root: Path) -> ImageList:
         listed.notes.append("there is no val/: test/ serves for validation")
     for reason, files in listed.aside.items():
         if files:
-            listed.notes.append(f"left aside {counted(len(files), 'file')} {reason}, the first {files[0]}")
+            listed.notes.append(f"left aside {counted(len(files), 'file')} {reason}, the first {shown(files[0])}")
     _check(root, validation, listed)
     listed.bad = unreadable(root, [file for file, _ in (*listed.train, *listed.val, *listed.test)])
     listed.train = [entry for entry in listed.train if entry[0] not in listed.bad]

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gaudi_tune.base.node_cache import prepare_once
+from gaudi_tune.base.words import shown
 from gaudi_tune.data.configs import ImageConfig
 from gaudi_tune.data.fetch import DATA_SETS, fetch
 from gaudi_tune.data.held_out import Split, rows_of
@@ -101,7 +102,10 @@ def read_index(folder: Path) -> ImageIndex:
     content: dict[str, Any] = json.loads((folder / "index.json").read_text())
     bad, notes = content["bad"], content["notes"]
     if bad:
-        notes = [*notes, f"left out {_number_of_files(bad)} that cannot be read as images, the first {next(iter(bad))}"]
+        notes = [
+            *notes,
+            f"left out {_number_of_files(bad)} that cannot be read as images, the first {shown(next(iter(bad)))}",
+        ]
     return ImageIndex(folder, Path(content["root"]), content["classes"], notes)
 
 
@@ -111,7 +115,7 @@ def _write_index(data: str, root: Path, skip_bad: bool, index_folder: Path) -> N
     except ValueError as error:
         raise ValueError(f"--data {data}: {error}") from error
     if listed.bad and not skip_bad:
-        examples = "; ".join(f"{file} ({reason})" for file, reason in list(listed.bad.items())[:BAD_FILES_SHOWN])
+        examples = "; ".join(f"{shown(file)} ({reason})" for file, reason in list(listed.bad.items())[:BAD_FILES_SHOWN])
         remainder = f" and {len(listed.bad) - BAD_FILES_SHOWN} more" if len(listed.bad) > BAD_FILES_SHOWN else ""
         raise ValueError(
             f"--data {data}: {_number_of_files(listed.bad)} cannot be read as images: {examples}{remainder}. "

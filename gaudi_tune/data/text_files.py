@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gaudi_tune.base.files import files_below
+from gaudi_tune.base.words import shown
 from gaudi_tune.data.pretrained import first_line
 
 SPLIT_WORDS = {
@@ -69,12 +70,13 @@ def read_files(data: Path, columns: Sequence[str]) -> tuple[dict[str, list[Table
     others = by_split.pop(None, [])
     if not by_split:
         by_split, others = {"train": others}, []
+    names = {split: [shown(str(file.relative_to(data))) for file in parts] for split, parts in by_split.items()}
     notes = [
-        f"the split {split} is made of {len(parts)} files: {', '.join(str(part.relative_to(data)) for part in parts)}"
-        for split, parts in by_split.items()
+        f"the split {split} is made of {len(parts)} files: {', '.join(parts)}"
+        for split, parts in names.items()
         if len(parts) > 1
     ]
-    notes += [f"left aside {file.relative_to(data)}: its name belongs to no split" for file in others]
+    notes += [f"left aside {shown(str(file.relative_to(data)))}: its name belongs to no split" for file in others]
     return {str(split): [_read(file, columns) for file in parts] for split, parts in by_split.items()}, notes
 
 
@@ -195,10 +197,19 @@ def _columns_of(rows: Iterator[tuple[str, Any]], columns: Sequence[str]) -> tupl
 def _parse(text: str) -> Any:
     return json.loads(
         text,
+        object_pairs_hook=_object,
         parse_int=Number,
         parse_float=Number,
         parse_constant=lambda name: None if name == "NaN" else Number(name),  # pandas writes NaN for a missing value
     )
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"an object has the key {max(keys, key=keys.count)!r} twice")
+    return found
 
 
 def _read_parquet(file: Path, columns: Sequence[str]) -> tuple[list[str], dict[str, Sequence[Any]]]:

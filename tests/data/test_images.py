@@ -16,6 +16,7 @@ from torchvision.transforms import v2
 
 from gaudi_tune.data import readable
 from gaudi_tune.data.configs import ImageConfig
+from gaudi_tune.data.facts import check_images
 from gaudi_tune.data.image_index import image_index
 from gaudi_tune.data.images import NORMALIZATIONS, Normalization, augmentation, evaluation, images_of, preparation
 from gaudi_tune.data.sample_digits import sample_digits
@@ -310,6 +311,20 @@ def test_a_file_name_that_is_not_utf8_loads(folder: Path) -> None:
     os.rename(os.fsencode(image), os.fsencode(image.parent) + b"/\xe9.png")
     data = images_of(config(folder)).train
     assert data.__getitems__(list(range(6)))["images"].shape[0] == 6
+
+
+@pytest.mark.parametrize(
+    "name", ["a[1]*?{b}", "a::b", "100%23 #1", "s3:", "-x", "日本 é", "a\nb", "$HOME ~", "[red]", "\udce9"]
+)
+def test_a_path_may_have_any_character(name: str, folder: Path) -> None:
+    for split in ("train", "val"):
+        (folder / split / "ants").rename(folder / split / name)
+    (folder / "train" / name / "0.png").rename(folder / "train" / name / f"{name}.png")
+    root = folder.rename(folder.with_name(name))
+    data = images_of(config(root))
+    assert (len(data.train), set(data.classes)) == (6, {name, "bees"})
+    assert data.train.__getitems__(list(range(6)))["images"].shape[0] == 6
+    check_images(config(root))[0].encode()
 
 
 def test_a_folder_above_the_right_one_is_pointed_down(folder: Path) -> None:

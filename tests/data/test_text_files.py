@@ -146,6 +146,12 @@ def test_a_path_may_have_any_character(name: str, inside: str, encoder: str, tmp
     assert sorted(rows_of(config_of(data if inside else file, encoder))) == sorted(FEW)
 
 
+def test_classes_that_no_line_can_show_are_shown_in_another_way(encoder: str, tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [(text, {"good": "a\nb", "bad": "x" * 500}[label]) for text, label in FEW])
+    summary = check_texts(config_of(tmp_path / "a.jsonl", encoder))[0][0]
+    assert summary.endswith(f"2 classes ('a\\nb', {'x' * 39}…)")
+
+
 def test_json_numbers_and_truths_are_named_as_they_are_written(encoder: str, tmp_path: Path) -> None:
     written = ["007", "1e5", "9007199254740993", "true", "1.0", "12345678901234567890123"]
     file = tmp_path / "a.jsonl"
@@ -221,6 +227,11 @@ LINE = '{"text": "a", "label": "b"}\n'
             "a.jsonl",
             LINE + '{"text": "a\\ud800", "label": "b"}',
             r"row 2 of .* has text=.*: half a character is no text",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "a", "text": "b", "label": 1}',
+            r"a.jsonl cannot be read .*an object has the key 'text' twice",
         ),
         ("a.jsonl", LINE + '["a", "b"]', r"a.jsonl cannot be read .*line 2 is no object with the columns as keys"),
         ("a.jsonl", LINE + '{"text": "a", ', r"a.jsonl cannot be read .*line 2: Expecting property name"),
