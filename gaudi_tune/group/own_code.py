@@ -24,6 +24,7 @@ from ray import cloudpickle
 
 from gaudi_tune.base.module_folders import added_by_pth_files
 from gaudi_tune.private.cloudpickle import forget_classes
+from gaudi_tune.private.global_state import forget_types
 
 if TYPE_CHECKING:
     from gaudi_tune.training.session import TrainLoop
@@ -54,6 +55,7 @@ class OwnCode:
     def forget(self) -> None:
         """Forget what was loaded: the next import of an own module runs it again."""
         forget_classes()
+        forget_types()
         for name in list(self._imported_modules()):
             del sys.modules[name]
             parent, _, attribute = name.rpartition(".")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import typing
 from types import FrameType
 from typing import Any
 
@@ -124,6 +125,12 @@ def unregister_collectors(collectors: set[Any]) -> None:
 def frames_of_threads() -> dict[int, FrameType]:
     """Return what each thread of this process runs now, by its number."""
     return sys._current_frames()
+
+
+def forget_types() -> None:
+    """Clear typing's caches, which hold each class that was an argument, as in ``list[Row] | None``."""
+    for clear in typing._cleanups:  # type: ignore[attr-defined]
+        clear()
 
 
 def event_loop() -> Any:

@@ -15,6 +15,9 @@ RECOMPILE_LIMIT = 64
 """How often Dynamo may compile one function before it gives up and runs it uncompiled. torch's own limit is 8. Each
 graph signature takes two, for training and evaluation."""
 
+MOST_FUNCTIONS = 200
+"""How many functions Dynamo may have compiled before all of them are forgotten."""
+
 
 def split_compiled_ddp(split: bool) -> None:
     """Choose whether Dynamo splits a data-parallel model at its communication buckets. There is no public setting."""
@@ -33,11 +36,13 @@ def expect_many_graphs() -> None:
 def forget_compiled(limit: int = RECOMPILE_LIMIT // 2) -> None:
     """Have Dynamo forget what it has compiled, if it has compiled one function more often than ``limit``.
 
+    Functions that are loaded again for each trial count as others each time, so their number is limited as well.
+
     ``torch.compiler.reset()`` is public, but would import Dynamo, which takes seconds, in processes that never compile.
     """
     if "torch._dynamo.convert_frame" in sys.modules:
         compiled = sys.modules["torch._dynamo.convert_frame"].FRAME_COMPILE_COUNTER
-        if max(compiled.values(), default=0) > limit:
+        if max(compiled.values(), default=0) > limit or len(compiled) > MOST_FUNCTIONS:
             sys.modules["torch._dynamo"].reset()
 
 

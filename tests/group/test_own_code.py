@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import sys
@@ -128,6 +129,23 @@ def test_objects_of_own_classes_are_of_the_classes_that_the_trial_imports(write:
         """
     )
     assert results(code) == [(True, 3)] * 3
+
+
+def test_what_a_trial_has_loaded_is_gone_after_it(write: Write) -> None:
+    """Otherwise memory would grow with each trial by all that the script's functions use."""
+    write("helper.py", "from typing import List, Optional\nclass Row: pass\nRows = List[Row]\nAny = Optional[Row]\n")
+    code = code_of_script(
+        """
+        import helper, weakref
+        class Net(helper.Row): pass
+        def train_loop(config):
+            return weakref.ref(helper.Row), weakref.ref(Net)
+        """
+    )
+    (loaded,) = results(code, trials=1)
+    code.forget()
+    gc.collect()
+    assert [reference() for reference in loaded] == [None, None]
 
 
 def test_what_is_installed_stays(write: Write) -> None:

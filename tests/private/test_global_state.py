@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import threading
+import typing
 from concurrent.futures import ThreadPoolExecutor
 from operator import attrgetter
 
@@ -79,3 +80,12 @@ def test_the_event_loop_of_a_thread_is_known_without_making_one() -> None:
         thread.submit(asyncio.set_event_loop, loop).result()
         assert thread.submit(global_state.event_loop).result() is loop
         loop.close()
+
+
+def test_typing_forgets_the_classes_of_its_caches() -> None:
+    class Row: ...
+
+    made = typing.List[Row]  # noqa: UP006
+    assert typing.List[Row] is made  # noqa: UP006
+    global_state.forget_types()
+    assert typing.List[Row] is not made  # noqa: UP006
