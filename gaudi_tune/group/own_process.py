@@ -7,6 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import psutil
+
+
+def memory_share() -> float:
+    """Return the share of the host's memory that this process has."""
+    return float(psutil.Process().memory_info().rss / psutil.virtual_memory().total)
+
 
 @contextmanager
 def copies_end_here() -> Iterator[None]:

@@ -32,7 +32,7 @@ from gaudi_tune.devices.find import DEVICE
 from gaudi_tune.group.cleaner import Cleaner
 from gaudi_tune.group.errors import failure_of_loop
 from gaudi_tune.group.mailbox import MAILBOX
-from gaudi_tune.group.own_process import copies_end_here, standard_files_restored
+from gaudi_tune.group.own_process import copies_end_here, memory_share, standard_files_restored
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.torch import interop_threads_repeatable, process_group_kept
 from gaudi_tune.training.session import SaveFunction, get_checkpoint, get_context, open_session, report
@@ -67,7 +67,8 @@ class _Measured:
 
     metrics: DeviceMetrics
     residue: float | None = None
-    """Share of the device's memory that the last trial left behind; None before the first has ended."""
+    """The share of the device's memory that the last trial left behind, and half of that of the host's; None before the
+    first has ended."""
 
 
 class _TrialStopped(BaseException):
@@ -157,7 +158,8 @@ def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, dev
     del session
     cleaner.clean()
     device.free_cached_memory()
-    measured.residue = device.memory_in_use()
+    # A later trial may be the first to import a large library, for which a host has more room than a device.
+    measured.residue = (device.memory_in_use() or 0.0) + memory_share() / 2
     return next_command
 
 

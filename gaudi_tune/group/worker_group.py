@@ -65,7 +65,7 @@ CHECK_EVERY_S = 1.0
 """How often to check, while waiting for the workers, that they are still alive."""
 RESIDUE_MAY_GROW = 0.05
 """Share of a device's memory by which the residue of trials may grow after a group's first trial. Whether memory leaks
-on a Gaudi when one process builds model after model is not published."""
+on a Gaudi when one process builds model after model is not published. Of the host's memory it is twice as much."""
 DIAGNOSED_WITHIN_S = 15
 """How long Ray Train may take to find out why a worker failed; it checks every 2 s."""
 
@@ -141,7 +141,8 @@ class WorkerGroup:
 
     @property
     def outgrown(self) -> bool:
-        """Whether trials have left so much in a device's memory that the next trial should get new workers."""
+        """Whether trials have left so much in the memory of a device or of the host that the next one should get new
+        workers."""
         return self._first_residue is not None and self._residue - self._first_residue > RESIDUE_MAY_GROW
 
     def start(self, config: Mapping[str, Any], checkpoint: str | None, folder: str = "") -> dict[str, Any]:
