@@ -14,9 +14,12 @@ MIN_WIDTH = 40
 def prepare_terminal() -> None:
     """Have this process print to any terminal without an error.
 
-    It prints "?" for each character that the terminal's encoding lacks, and for lines of some length, also where the
-    variables COLUMNS and LINES say otherwise, or nothing of use.
+    It prints "?" for each character that the terminal's encoding lacks, nothing where a standard file is closed, and
+    for lines of some length, also where the variables COLUMNS and LINES say otherwise, or nothing of use.
     """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     width = shutil.get_terminal_size().columns
     if "COLUMNS" in os.environ or width < MIN_WIDTH:
         os.environ["COLUMNS"] = str(max(width, MIN_WIDTH))

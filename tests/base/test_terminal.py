@@ -33,3 +33,11 @@ def test_lines_have_some_length(columns: str, width: str, monkeypatch: pytest.Mo
     prepare_terminal()
     assert os.environ["COLUMNS"] == width
     assert os.environ.get("LINES") == (columns if columns.isdecimal() else None)
+
+
+def test_a_closed_output_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    prepare_terminal()
+    print("no one reads this", flush=True)
+    with sys.stdout as stdout:
+        assert stdout.name == os.devnull
