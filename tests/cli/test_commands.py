@@ -240,6 +240,14 @@ def test_a_sweep_that_was_killed_when_it_had_become_longer_is_not_finished(
     }  # fmt: skip
 
 
+def test_show_says_how_many_of_the_trials_confirm(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = kept(storage, "done", 0.1, 0.8, num_samples=2, confirm=0)
+    summary = json.loads(plan.summary_file.read_text())
+    write_summary(plan.summary_file, {**summary, "expected": 8, "confirmations": 6})
+    assert "done: finished, 2 of 8 trials (6 of them confirm), gp search" in said(capsys, "show", str(plan.folder))
+    assert json.loads(said(capsys, "ls", str(storage), "--json"))[0]["confirmations"] == 6
+
+
 def test_a_sweep_that_was_killed_after_it_went_on_is_shown_as_its_study_and_its_log_have_it(
     storage: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

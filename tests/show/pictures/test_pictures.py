@@ -194,6 +194,7 @@ def confirmed(folder: Path) -> SweepView:
     plan = replace(plan_of(folder), confirm=1, seeds=3)
     fed = Fed(epochs=EPOCHS)
     fed.state = state_of([[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8]], plan)
+    fed.state.confirm, fed.state.seeds = plan.confirm, plan.seeds
     for number in range(6):
         confirms = 1 + number // 3
         config = {**fed.state.trials[confirms].config, "confirms": confirms, "seed": number % 3}
@@ -358,6 +359,7 @@ def test_a_confirmation_has_a_picture_and_its_trials_are_in_the_table_alone(tmp_
     data = data_in(view.plan.report_file.read_text())
     assert [trial["confirms"] for trial in data["trials"]] == [0, 0, 1, 1, 1, 2, 2, 2]
     assert data["head"]["confirmed"][-1].startswith("trial 002 beats the baseline by 0.3000")
+    assert data["head"]["facts"][2] == ["Trials", "8 of 15", "6 of them confirm"]
 
 
 @pytest.mark.parametrize("mode", ["max", "min"])
