@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,8 +31,10 @@ PARTS_OF_DATABASE = ("", "-journal", "-wal")
 was writing."""
 MAX_BYTES = 4 * 2**30
 """The largest file of a database that is copied."""
-MAX_COPIES = 20
+MAX_COPIES = 50
 """How often a database is copied until nobody has written to it meanwhile."""
+COPY_AGAIN_AFTER_S = 0.1
+"""Seconds until the next copy: a transaction that is being written takes a moment."""
 OUTCOMES: dict[StudyState, Outcome] = {
     StudyState.COMPLETE: "finished",
     StudyState.PRUNED: "stopped early",
@@ -76,6 +79,7 @@ def _copy_of_database(file: Path) -> Iterator[Path]:
                 _copy_if_there(Path(f"{file}{part}"), Path(f"{copy}{part}"))
             if _versions(file) == before:
                 break
+            time.sleep(COPY_AGAIN_AFTER_S)
         else:
             raise OSError("another process writes to it all the time")
         if not copy.is_file():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -56,6 +57,24 @@ def test_who_reads_waits_for_no_lock(folder: Path) -> None:
         began = time.monotonic()
         assert [trial.state for trial in stored_trials(folder)] == PRUNED
         assert time.monotonic() - began < 4, "SQLite waits for 5 s"
+
+
+def test_a_study_that_is_written_meanwhile_is_read_whole(folder: Path) -> None:
+    study = optuna.load_study(study_name=folder.name, storage=study_address(folder))
+    ends = threading.Event()
+
+    def write() -> None:
+        while not ends.wait(0.01):
+            study.add_trial(optuna.create_trial(value=0.5))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        numbers = [[trial.number for trial in stored_trials(folder)] for _ in range(5)]
+    finally:
+        ends.set()
+        writer.join()
+    assert all(found == list(range(len(found))) and len(found) >= 3 for found in numbers)
 
 
 def test_damage_is_an_error_of_one_line(folder: Path) -> None:
