@@ -77,6 +77,11 @@ def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
+def is_digits(text: str) -> bool:
+    """Whether a text is a number in one to fifteen of the digits 0 to 9; Python also takes those of other scripts."""
+    return re.fullmatch("[0-9]{1,15}", text) is not None
+
+
 def did_you_mean(name: str, candidates: Sequence[str]) -> str:
     """Return " (did you mean X?)" with the candidate that resembles the name most, or "" if none does."""
     return "".join(f" (did you mean {match}?)" for match in get_close_matches(name, candidates, n=1))

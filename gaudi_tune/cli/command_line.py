@@ -19,11 +19,12 @@ import tyro
 from gaudi_tune.base.collection import no_collection
 from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.base.terminal import prepare_terminal
-from gaudi_tune.base.words import format_params, format_value, harmless, in_columns
+from gaudi_tune.base.words import did_you_mean, format_params, format_value, harmless, in_columns
 from gaudi_tune.cli import experiment_script
 from gaudi_tune.define.config_file import merged, read_config
 from gaudi_tune.define.experiment import Experiment
-from gaudi_tune.define.options import GROUPS, SweepOptions, checked
+from gaudi_tune.define.options import GROUPS, TRAITS, SweepOptions, checked
+from gaudi_tune.define.options import flag as flag_of
 from gaudi_tune.define.reading import UNREADABLE
 from gaudi_tune.sweep.record.events import CTRL_C
 from gaudi_tune.sweep.record.state_log import STATE_LOG
@@ -36,6 +37,8 @@ PROPOSALS_SHOWN = 3
 """Proposals printed by --dry-run, the baseline included."""
 SEVERAL = ("--set", "--learn-from", "--objectives")
 """Options that may be given several times."""
+FLAGS = ("--help", *(flag_of(option) for option in TRAITS if option != "space"))
+"""Every flag of the command line of a script."""
 USAGE_ERROR = 2
 """Exit status after a SweepError."""
 BROKEN_PIPE = 141
@@ -91,9 +94,13 @@ def parse_options(
     """Return the options of a command line. Options that it does not give come from its ``--config`` file, if there is
     one, and else from ``defaults``.
 
-    ``--help`` and an unknown option end the process; a wrong value is a SweepError.
+    ``--help`` and a surplus word end the process; an unknown option and a wrong value are SweepErrors.
     """
     check_flags(arguments)
+    for given in arguments:
+        name = given.partition("=")[0].replace("_", "-")
+        if given.startswith("--") and name not in FLAGS:
+            raise SweepError(f"there is no option {name}{did_you_mean(name, FLAGS)}; --help lists all")
     defaults = dict(defaults or {})
     options = _parse(arguments, description, defaults)
     if options.config is None:

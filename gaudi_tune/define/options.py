@@ -17,7 +17,7 @@ import tyro
 from pydantic import BeforeValidator, ByteSize, Field, Strict, TypeAdapter, ValidationError
 
 from gaudi_tune.base.errors import SweepError, written
-from gaudi_tune.base.words import did_you_mean
+from gaudi_tune.base.words import did_you_mean, is_digits
 from gaudi_tune.define.field_rules import MOST
 from gaudi_tune.define.reading import read_number, read_path, read_text, read_texts, read_whole
 
@@ -33,6 +33,8 @@ HOME = PROJECT_ROOT if IN_CHECKOUT else Path.cwd()
 DEFAULT_STORAGE = HOME / "results"
 SEEDS = 2**32
 """How many seeds there are, from 0."""
+LEAST_HANG_MINUTES = 0.001
+"""The shortest time after which workers count as hung."""
 LEAST_CHECKPOINT_BUDGET = 1000
 """The smallest budget in bytes; no checkpoint is smaller."""
 OUR_WORDS = {
@@ -253,17 +255,16 @@ class SweepOptions(TrackingOptions, StorageOptions, LimitOptions, SearchOptions,
         """The sweep (name or folder) and the trial that ``--baseline SWEEP:NUMBER`` names, or None for the trial."""
         baseline = self.baseline or ""
         sweep, _, number = baseline.rpartition(":")
-        return (sweep, int(number)) if sweep and number.isdigit() else (baseline, None)
+        return (sweep, int(number)) if sweep and is_digits(number) else (baseline, None)
 
     @property
     def checkpoint_bytes(self) -> int | None:
         """The number of bytes that ``--checkpoint-budget`` gives; None without the option."""
         if self.checkpoint_budget is None:
             return None
-        try:
+        limit = 0
+        if re.fullmatch(r"[0-9]+(\.[0-9]+)? ?([kmgtp]i?)?b?", self.checkpoint_budget, re.IGNORECASE | re.ASCII):
             limit = int(TypeAdapter(ByteSize).validate_python(self.checkpoint_budget))
-        except ValidationError:
-            limit = 0
         if limit < LEAST_CHECKPOINT_BUDGET:
             raise SweepError(
                 f"--checkpoint-budget {self.checkpoint_budget}: give a number of bytes with its unit, such as 10GB, "
@@ -323,6 +324,11 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
                 name, f"{value if isinstance(value, str | int | float | Path) else written(value)}: {message}"
             )
         raise SweepError("; ".join(f"{flag(name)} {text}" for name, text in problems.items())) from error
+    if 0 < (valid.hang_minutes or 0) < LEAST_HANG_MINUTES:
+        raise SweepError(
+            f"--hang-minutes {valid.hang_minutes:g}: every trial would count as hung; give at least "
+            f"{LEAST_HANG_MINUTES:g}, or 0 for never"
+        )
     _ = valid.checkpoint_bytes  # this property raises if the option is wrong
     if valid.add_trials and valid.resume is None:
         raise SweepError("--add-trials goes with --resume NAME; a new sweep has --num-samples")

@@ -66,11 +66,14 @@ def read_path(value: Any) -> Any:
         raise ValueError("must be a path, such as results")
     path = Path(read_text(os.fspath(value)))
     try:
-        path.expanduser()
-        os.path.lexists(path)
-        too_long = any(len(os.fsencode(part)) > 255 for part in path.parts) or len(os.fsencode(path)) > 3000
+        full_path = path.expanduser()
     except RuntimeError:
         raise ValueError(f"must be a path, and there is no user {path.parts[0]}") from None
+    too_long = any(len(os.fsencode(part)) > 255 for part in path.parts) or len(os.fsencode(full_path)) > 3000
     if too_long:
         raise ValueError("must be a path that a disk can have: at most 255 bytes for each name")
+    try:
+        full_path.resolve()
+    except (OSError, RuntimeError) as error:  # a loop of links
+        raise ValueError(f"must be a path that can be followed ({error})") from error
     return path

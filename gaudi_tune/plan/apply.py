@@ -157,6 +157,10 @@ def _read_objective(text: str, default: Objective, arguments: str) -> Objective:
     if text == default.name:
         return default
     name, _, mode = text.rpartition(":")
+    if not name.strip() and mode.strip() in ("", *USUAL_MODES):
+        raise SweepError(f"{arguments}: {text!r} names no metric; give one, such as val_loss:min")
+    if name.rpartition(":")[2] in USUAL_MODES:
+        raise SweepError(f"{arguments}: {text} has two modes; give one of them")
     if name and mode in USUAL_MODES:
         return Objective(name, mode)
     if ":" not in text and (usual := usual_mode(text)) is not None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.module_folders import uses_own_ray
-from gaudi_tune.base.words import counted
+from gaudi_tune.base.words import counted, is_digits
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.find import Devices, find_devices
@@ -82,7 +82,7 @@ def join_cluster(address: str | None) -> list[Mapping[str, float]] | None:
 
     if address is not None and not ray.is_initialized():
         host, _, port = address.removeprefix("ray://").rpartition(":")
-        if address != "auto" and not (host and port.isdecimal()):
+        if address != "auto" and not (host and is_digits(port) and int(port) < 2**16):
             raise SweepError(f"--address {address}: it must be HOST:PORT, such as node-1:6379, or auto")
         try:
             if address != "auto":

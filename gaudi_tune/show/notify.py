@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import duration, format_params, format_value
@@ -44,9 +45,16 @@ def webhook(option: str | None) -> str | None:
     Raises a SweepError, which does not show the address, if it is not an http address.
     """
     address = option or os.environ.get(VARIABLE) or None
-    if address is not None and not address.startswith(("https://", "http://")):
+    if address is None:
+        return None
+    try:
+        parts = urlsplit(address)
+        is_address = parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets without an end, or a port that is no number
+        is_address = False
+    if not is_address or not address.isascii() or not address.isprintable() or " " in address:
         raise SweepError(
-            f"--notify (or ${VARIABLE}): an address begins with https:// or http://; give that of a webhook"
+            f"--notify (or ${VARIABLE}): an address begins with https:// or http:// and a host; give that of a webhook"
         )
     return address
 

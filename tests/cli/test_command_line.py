@@ -122,6 +122,13 @@ def test_a_repeated_set_keeps_all_its_values() -> None:
         (["--epochs", "3", "--epochs", "4"], "--epochs: it is given 2 times; give it once"),
         (["--num_samples=3", "--num-samples", "4"], "--num-samples: it is given 2 times"),
         (["--", "--epochs", "3"], "--: options cannot follow this; leave it out"),
+        (["--epoch", "3"], r"there is no option --epoch \(did you mean --epochs\?\); --help lists all"),
+        (["--no-dry-run"], r"there is no option --no-dry-run \(did you mean --dry-run\?\)"),
+        (
+            ["--hang-minutes", "1e-9"],
+            "--hang-minutes 1e-09: every trial would count as hung; give at least 0.001, or 0",
+        ),
+        (["--checkpoint-budget", "\u0663GB"], "give a number of bytes with its unit"),
         (["--epochs", "1_000"], "--epochs 1_000: must be a whole number, in digits such as 20"),
         (["--epochs", "\u0663"], "--epochs \u0663: must be a whole number"),
         (["--epochs", "9" * 5000], r"--epochs 9+\.\.\. must be a whole number"),

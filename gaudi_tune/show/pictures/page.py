@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.words import is_digits
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.pictures.catalogue import PICTURES, draw_picture
 from gaudi_tune.show.pictures.report import render
@@ -222,7 +223,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         length = self.headers.get("Content-Length", "")
-        if not length.isdigit() or int(length) > MAX_REQUEST_BYTES:
+        if not is_digits(length) or int(length) > MAX_REQUEST_BYTES:
             self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             return
         try:
@@ -233,7 +234,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (NoAnswerError, TimeoutError):
             message = f"the sweep is busy for more than {ANSWER_WITHIN_S:g} s; it will do it later"
             self._send_json({"error": message}, HTTPStatus.SERVICE_UNAVAILABLE)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             self._send_json({"error": f"the request is not JSON: {error}"}, HTTPStatus.BAD_REQUEST)
         except ValueError as error:
             self._send_json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
@@ -255,7 +256,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _known_version(self) -> int:
         """Return the version that the page knows already, the parameter ``since`` of the address."""
         version = parse_qs(urlsplit(self.path).query).get("since", ["0"])[0]
-        return int(version) if version.isdigit() else 0
+        return int(version) if is_digits(version) else 0
 
     def _send_json(self, data: Any, status: HTTPStatus = HTTPStatus.OK) -> None:
         self._send(json.dumps(data, default=str).encode(), "application/json", status=status)
