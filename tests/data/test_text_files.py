@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from transformers import BertConfig as Encoder
 from transformers import ByT5Tokenizer
 
-from gaudi_tune.data.facts import check_texts
+from gaudi_tune.base.words import shown
+from gaudi_tune.data.facts import CLASS_NAME_LENGTH, check_texts
 from gaudi_tune.data.text import tokenized
 from search_spaces.bert import BASELINE
 from trainables.bert import BertConfig
@@ -128,7 +129,10 @@ def test_a_worker_trains_on_what_was_written(
     config = config_of(file, encoder)
     cut = [(text.encode()[: TOKENS - 1].decode(errors="ignore"), label) for text, label in rows]
     assert sorted(rows_of(config)) == sorted(cut)
-    assert f"2 classes ({', '.join(sorted(classes))})" in check_texts(config)[0][0]
+    assert (
+        f"2 classes ({', '.join(shown(name, CLASS_NAME_LENGTH) for name in sorted(classes))})"
+        in check_texts(config)[0][0]
+    )
 
 
 FEW: list[Row] = [(f"text {number}", ("good", "bad")[number % 2]) for number in range(10)]
