@@ -8,8 +8,14 @@ no Ray.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+if sys.flags.optimize > 1:
+    raise ImportError(
+        "python -OO, or PYTHONOPTIMIZE=2, removes docstrings, and without them Ray cannot be imported; remove it"
+    )
 
 if TYPE_CHECKING:
     from ray import tune

@@ -55,6 +55,13 @@ def test_rays_tune_can_be_the_first_name_that_is_imported() -> None:
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
 
 
+@pytest.mark.processes
+def test_python_without_docstrings_is_refused() -> None:
+    command = [sys.executable, "-OO", "-c", "import gaudi_tune"]
+    ran = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
+    assert "ImportError: python -OO, or PYTHONOPTIMIZE=2, removes docstrings" in ran.stderr
+
+
 def test_no_garbage_is_looked_for_in_the_block_and_afterwards_as_before() -> None:
     enabled = []
     with no_collection():
