@@ -12,6 +12,8 @@ from ray.train import WorkerGroupError
 from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 
 from gaudi_tune.base.failure import Failure, FailureKind
+from gaudi_tune.base.words import last_line
+from gaudi_tune.devices.hpu import HPU
 from gaudi_tune.group.errors import (
     StartHungError,
     WorkerRaisedError,
@@ -170,3 +172,42 @@ def _raise_after(depth: int) -> None:
 
 def _fail() -> None:
     raise AssertionError
+
+
+class UnreadableError(Exception):
+    """An error that nothing can be done with."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __reduce__ = __str__  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("error", [UnreadableError(), ValueError(10**7 * "y"), ValueError("half \ud800, \x1b[2J")])
+def test_any_error_of_the_loop_becomes_a_text_that_can_be_kept_and_shown(error: Exception) -> None:
+    try:
+        raise error
+    except Exception as raised:
+        failure = failure_of_loop(raised, out_of_memory=HPU.is_out_of_memory(raised))
+    assert type(error).__name__ in last_line(failure.text)
+    assert len(failure.text) < 110_000
+    assert failure.text.encode().isascii()
+    assert "\x1b" not in failure.text
+
+
+def test_a_file_that_is_not_found_by_a_relative_path_is_looked_for_where_the_worker_began(tmp_path: Path) -> None:
+    (tmp_path / "numbers.txt").touch()
+
+    def last_line_of(path: str, started_in: Path | None = tmp_path) -> str:
+        with pytest.raises(FileNotFoundError) as raised:
+            Path(path).open()
+        return text_of_loop(raised.value, started_in).splitlines()[-1]
+
+    found = last_line_of("numbers.txt")
+    assert f"there is no 'numbers.txt': the current folder of a train loop is one of its own, {Path.cwd()};" in found
+    assert found.endswith(f"give the full path, such as {tmp_path / 'numbers.txt'}")
+    for started_in in (tmp_path, None):
+        assert last_line_of("lost.txt", started_in).endswith('such as Path(__file__).parent / "lost.txt"')
+    assert last_line_of("/lost.txt") == "FileNotFoundError: [Errno 2] No such file or directory: '/lost.txt'"
+    said = text_of_loop(FileNotFoundError("no such data: 'x.csv'")).splitlines()[-1]
+    assert said.startswith("no such data: 'x.csv' (the current folder of a train loop is one of its own")
