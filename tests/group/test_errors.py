@@ -180,7 +180,7 @@ class UnreadableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no text")
 
-    __repr__ = __reduce__ = __str__  # type: ignore[assignment]
+    __repr__ = __reduce__ = __str__
 
 
 @pytest.mark.parametrize("error", [UnreadableError(), ValueError(10**7 * "y"), ValueError("half \ud800, \x1b[2J")])
@@ -200,7 +200,7 @@ def test_a_file_that_is_not_found_by_a_relative_path_is_looked_for_where_the_wor
 
     def last_line_of(path: str, started_in: Path | None = tmp_path) -> str:
         with pytest.raises(FileNotFoundError) as raised:
-            Path(path).open()
+            Path(path).read_text()
         return text_of_loop(raised.value, started_in).splitlines()[-1]
 
     found = last_line_of("numbers.txt")
