@@ -6,7 +6,14 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Callable
+from functools import partial, wraps
 from pathlib import Path
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 LONGEST_WORD = 300
 """Characters of a value that are shown in an error."""
@@ -27,6 +34,35 @@ class SweepError(ValueError):
 
     def __init__(self, text: str) -> None:
         super().__init__(readable(text))
+
+
+def shown_plainly(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Have Python print a SweepError of this function as a line, without a traceback, if it ends the user's script."""
+
+    @wraps(function)
+    def with_hook(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        try:
+            return function(*args, **kwargs)
+        except SweepError:
+            hook = sys.excepthook
+            if (
+                hook is sys.__excepthook__ or getattr(hook, "__module__", "") == "ray._private.worker"
+            ):  # not a debugger's
+                sys.excepthook = partial(_print_error, hook)
+            raise
+
+    return with_hook
+
+
+def _print_error(
+    hook: Callable[..., object], kind: type[BaseException], error: BaseException, frames: TracebackType | None
+) -> None:
+    """Print a SweepError as a line, and leave any other error to the hook that was there before."""
+    if not isinstance(error, SweepError):
+        hook(kind, error, frames)
+        return
+    place = place_of(error)
+    print(f"error: {error}{f' ({place})' if place else ''}", file=sys.stderr)
 
 
 def readable(text: str) -> str:
@@ -64,6 +100,11 @@ def place_of(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.lineno and not any(Path(frame.filename).is_relative_to(folder) for folder in _LIBRARIES):
+        is_generated = frame.filename == "<string>"  # a dataclass's
+        if (
+            frame.lineno
+            and not is_generated
+            and not any(Path(frame.filename).is_relative_to(folder) for folder in _LIBRARIES)
+        ):
             return f"{frame.filename}, line {frame.lineno}"
     return ""

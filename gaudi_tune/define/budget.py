@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gaudi_tune.base import names
-from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.errors import SweepError, shown_plainly
 from gaudi_tune.base.words import counted
 from gaudi_tune.define.field_rules import check_count
 from gaudi_tune.training.trial_config import TrialConfig
@@ -41,6 +41,7 @@ class Budget:
     reduction: int = 3
     """From one rung to the next, a trial trains this many times as long, and one in this many trials gets there."""
 
+    @shown_plainly
     def __post_init__(self) -> None:
         for name in BUDGET_OPTIONS:
             check_count(name, getattr(self, name))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from gaudi_tune.base import names
-from gaudi_tune.base.errors import SweepError, users_error, written
+from gaudi_tune.base.errors import SweepError, shown_plainly, users_error, written
 from gaudi_tune.base.words import format_value
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.field_rules import (
@@ -65,6 +65,7 @@ class Recipe:
     baseline: Mapping[str, Any] | None = None
     """The first trial in that space."""
 
+    @shown_plainly
     def __post_init__(self) -> None:
         if (self.space is None) != (self.baseline is None):
             raise SweepError("a recipe's space and baseline go together: give both, or neither")
@@ -144,6 +145,7 @@ class Experiment:
     baselines: Mapping[str, OtherBaseline] = field(default_factory=dict)
     """Other published runs, by the names that ``--baseline`` takes."""
 
+    @shown_plainly
     def __post_init__(self) -> None:
         Objective.of(self.metric, self.mode)  # raises if they are wrong
         _check_train_loop(self.train_loop)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from optuna.samplers import BaseSampler
 from ray import tune
 
-from gaudi_tune.base.errors import SweepError, written
+from gaudi_tune.base.errors import SweepError, shown_plainly, written
 from gaudi_tune.base.kept_in_process import NO_RESTORE
 from gaudi_tune.base.terminal import prepare_terminal
 from gaudi_tune.base.variables import changed_environment, temporary_environment
@@ -50,6 +50,7 @@ COMMAND_LINE_ONLY = ("dry_run", "evaluate", "json")
 """Options that :func:`build_tuner` refuses, because it always returns a Tuner."""
 
 
+@shown_plainly
 def build_tuner(
     experiment: Experiment,
     options: SweepOptions | None = None,

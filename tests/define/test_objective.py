@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import wraps
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from optuna.distributions import FloatDistribution
@@ -163,6 +165,20 @@ def test_settings_that_fail_are_shown_with_their_line() -> None:
             Recipe(settings=settings).read_settings()  # type: ignore[arg-type]
     with pytest.raises(SweepError, match=r"the settings of the recipe must have names .* but got 'lambda'"):
         Recipe(settings=lambda: {"lambda": 1}).read_settings()
+
+
+def test_an_error_that_ends_a_script_is_a_line_with_its_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    try:
+        replace(QUADRATIC, mode=cast(Any, "minimum"))
+    except SweepError as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+    printed = capsys.readouterr().err
+    assert re.fullmatch(r"error: mode must be .*; give mode='min' \(.*test_objective.py, line \d+\)\n", printed)
+    sys.excepthook(KeyError, KeyError("a"), None)
+    assert capsys.readouterr().err == "KeyError: 'a'\n"
 
 
 @pytest.mark.parametrize("changes", [{"space": {"x": FloatDistribution(0.0, 1.0)}}, {"baseline": {"x": 0.5}}])
