@@ -26,6 +26,7 @@ from tests.helpers.groups import run_trial
 from tests.helpers.host import Hosted
 from tests.helpers.loops import Exclusive, Impatient, Lost, Unprepared, any_loop, ending, giving_back, impatient_group
 from tests.helpers.sessions import numbers_of, reports_of
+from tests.helpers.sources import EPOCHS, assert_as_published, source_trial
 from trainables import bert, resnet18
 
 
@@ -60,6 +61,19 @@ def test_a_used_group_gives_the_numbers_of_a_fresh_one(
     assert other != first_run
     assert run_trial(group, {**small_trial, "loop": "bert"}) == first_run
     assert [report[names.EPOCH] for report in first_run] == [1, 2]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_baseline_trains_as_its_source_does_on_two_workers(group: Any, script: str, tmp_path: Path) -> None:
+    if group.width == 1:
+        pytest.skip("tests/trainables/test_sources.py is about one worker")
+    trial, end = source_trial(script, group.width, tmp_path), tmp_path / "end"
+    reports = [group.start({**trial, "loop": script.removeprefix("tune_")}, None)]
+    while len(reports) < EPOCHS:
+        reports.append(group.next_report())
+    group.save(str(end))
+    metrics = [report["metrics"] for report in reports]
+    assert_as_published(script, trial, group.width, metrics, read_state(end)["model"], tmp_path)
 
 
 def test_a_loop_that_seeds_nothing_draws_the_same_after_another_trial(group: Any, tmp_path: Path) -> None:
