@@ -52,7 +52,8 @@ class DeliveryProcess:
         assert server is not None, "the tracker has looked"
         self._control, other_end = socket.socketpair()
         with other_end, suppress(OSError):
-            server.request(arguments, [other_end.fileno(), 1, 2])
+            # What it prints goes to the error output: with --json the output is the result alone.
+            server.request(arguments, [other_end.fileno(), 2, 2])
 
     def close(self) -> None:
         """Deliver what is left, as :meth:`Sender.close` does."""
