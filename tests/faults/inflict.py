@@ -22,7 +22,7 @@ from gaudi_tune.sweep.record.state_log import STATE_LOG, records_in
 from gaudi_tune.training.checkpoint import STATE_FILE, read_state
 from tests.faults.accumulating import EPOCHS, HURRY
 from tests.faults.disk import frozen
-from tests.faults.sweep import Sweep
+from tests.faults.sweep import UP_WITHIN_S, Sweep
 from tests.helpers.mlflow_server import Server
 
 ENDS_WITHIN_S = 90
@@ -201,6 +201,8 @@ class Inflict:
             time.sleep(drawn(*STALLS_FOR_S))
         if what == "kill":
             self._end(lambda: None, -signal.SIGKILL)
+        elif what == "end":
+            self.sweep.wait_until(lambda: not self.sweep.running, UP_WITHIN_S)
 
     def _ask_event_loop(self) -> None:
         """Ask for something that the driver's event loop refuses, and see that it answers soon."""
