@@ -216,9 +216,8 @@ def test_a_sweep_can_be_moved_and_its_retries_changed(disturbed: Sweep, tmp_path
 
 def test_a_dry_run_reads_the_same_from_the_log_and_runs_nothing(disturbed: Sweep) -> None:
     in_full, as_data = read_log(disturbed.folder), read_log(disturbed.folder, as_data=True)
-    assert {name: part for name, part in as_data.items() if name not in ("tune", "callbacks")} == {
-        name: part for name, part in in_full.items() if name not in ("tune", "callbacks")
-    }
+    for name in ("sweep", "device_time", "study", "scheduler"):
+        assert repr(as_data[name]) == repr(in_full[name])  # texts, because NaN differs from itself
     assert as_data["tune"]["trials"] == in_full["tune"]["trials"]
     assert read_kept_state(disturbed.folder, Fed().state.restore, as_data=True).numbers
 
