@@ -188,7 +188,8 @@ class SweepTuner(tune.Tuner):
             self.run.on_disk.expect(state.numbers)
             with ray_tune.no_earlier_results():
                 self._tuner = tune.Tuner.restore(str(self.plan.folder), trainable, resume_unfinished=True)
-        return self._tuner.fit()
+        with ray_tune.quick_trial_starts():
+            return self._tuner.fit()
 
     def check_resume(self) -> SweepState:
         """Read the state of a sweep that is to be resumed as :meth:`fit` does, but as data, and return it.

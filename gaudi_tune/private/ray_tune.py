@@ -18,6 +18,7 @@ from ray.train._internal import checkpoint_manager
 from ray.tune.experiment import Trial
 from ray.tune.impl import tuner_internal
 from ray.tune.logger import JsonLoggerCallback
+from ray.tune.registry import _global_registry
 from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
 from ray.tune.search import Searcher
 
@@ -84,6 +85,35 @@ def delete_in_thread() -> None:
         _deletions.submit(_delete_fs_path, fs, fs_path)
 
     checkpoint_manager._delete_fs_path = delete
+
+
+@contextmanager
+def quick_trial_starts() -> Iterator[None]:
+    """Have Tune (Ray 2.60) start each trial inside the block without five requests to other processes.
+
+    It looks up the trainable in Ray's control store three times, and asks the trial actor twice for metrics that are
+    used only before the trial's first report, which overwrites them.
+    """
+    registry, original_setter = _global_registry, Trial.set_ray_actor
+    original_test, original_lookup = registry.contains, registry.get
+    found: dict[tuple[str, str], Any] = {}
+
+    def membership(category: str, key: str) -> bool:
+        return (category, key) in found or original_test(category, key)
+
+    def lookup(category: str, key: str) -> Any:
+        if (category, key) not in found:
+            found[category, key] = original_lookup(category, key)
+        return found[category, key]
+
+    def set_ray_actor(self: Trial, ray_actor: Any) -> None:
+        self.temporary_state.ray_actor = ray_actor
+
+    registry.contains, registry.get, Trial.set_ray_actor = membership, lookup, set_ray_actor
+    try:
+        yield
+    finally:
+        registry.contains, registry.get, Trial.set_ray_actor = original_test, original_lookup, original_setter
 
 
 @contextmanager

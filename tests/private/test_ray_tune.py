@@ -264,3 +264,19 @@ def test_a_tuner_is_restored_without_earlier_results_where_they_cannot_be_read()
     with ray_tune.no_earlier_results(), pytest.raises(LookupError):
         tuner_internal.ExperimentAnalysis("anywhere")
     assert tuner_internal.ExperimentAnalysis is before
+
+
+def test_tune_looks_up_a_trainable_once_and_asks_its_actor_nothing() -> None:
+    class Local(tune.Trainable):
+        """Read again, it is another class."""
+
+    tune.register_trainable("looked-up", Local)
+    trial, actor = Trial("looked-up", stub=True), SimpleNamespace()
+    with ray_tune.quick_trial_starts():
+        first, second = (Trial("looked-up").get_trainable_cls() for _ in range(2))
+        assert first is second is not None
+        trial.set_ray_actor(actor)
+        assert trial.temporary_state.ray_actor is actor
+        assert set(trial.last_result) == {"trial_id"}
+    with pytest.raises(AttributeError, match="get_auto_filled_metrics"):  # Tune itself asks it
+        trial.set_ray_actor(actor)
