@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,6 +16,12 @@ class GivenObjects:
 
     sampler: BaseSampler | None = None
     """A sampler of Optuna. None: the options name one, and a new one is made for each proposal."""
+    search_alg: Any = None
+    """A search algorithm of Ray Tune. None: a sampler proposes the trials."""
+    space: Mapping[str, Any] = field(default_factory=dict)
+    """The space of Ray's BasicVariantGenerator, as the user wrote it."""
+    max_concurrent: int | None = None
+    """The most trials that train at a time. None: as many as there are groups."""
     scheduler: Any = None
     """A scheduler of Ray Tune. None: the options name one of the sweep's own."""
     callbacks: Sequence[Any] = ()
@@ -35,7 +41,7 @@ class GivenObjects:
         if self.stop is not None:
             words.append(f"stop: {describe_stop(self.stop)}")
         words += self.notes
-        if words or self.scheduler is not None:
+        if words or self.scheduler is not None or self.search_alg is not None:
             words.append("to resume the sweep, give build_tuner() the same objects again")
         return words
 

@@ -49,7 +49,7 @@ OUR_WORDS = {
 """The words that replace pydantic's in messages."""
 SchedulerName: TypeAlias = Literal["asha-promote", "asha", "hyperband", "median", "pbt", "fifo"]
 RAYS, RAYS_POPULATION = "ray.", "ray.population."
-"""What the names of schedulers begin with that are objects of Ray Tune, such as ``ray.ASHAScheduler``."""
+"""What the names of objects of Ray Tune begin with, such as ``ray.ASHAScheduler``, and those of its populations."""
 OnResume: TypeAlias = Literal["kept", "kept unless given", "as given"]
 """What ``--resume`` does with an option: it keeps the value with which the sweep began; or it keeps that unless the
 command line has another; or it takes what the command line says, and the sweep's files do not have the option."""
@@ -370,7 +370,7 @@ def resumed(options: SweepOptions, stored: Mapping[str, Any]) -> SweepOptions:
 
 def names_module(search: str) -> bool:
     """Whether ``--search`` names something in a module of the user's, which is imported."""
-    return "." in search.partition("(")[0]
+    return "." in search.partition("(")[0] and not search.startswith(RAYS)
 
 
 def with_usual(options: SweepOptions) -> SweepOptions:

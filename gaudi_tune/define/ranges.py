@@ -48,7 +48,7 @@ def convert_tune_range(name: str, entry: Any) -> BaseDistribution:
         choices = entry["grid_search"]
         raise ValueError(
             f"a grid is not a range; give tune.choice({written(choices)}), with --search BruteForceSampler and as many "
-            f"--num-samples as the grid has combinations"
+            f"--num-samples as the grid has combinations; in Python, search_alg=BasicVariantGenerator() goes through it"
         )
     if isinstance(entry, Mapping):
         example = next((f"{name}_{key}" for key in entry), f"{name}_lr")
@@ -70,7 +70,10 @@ def convert_tune_range(name: str, entry: Any) -> BaseDistribution:
     from ray.tune.search.sample import Categorical, Float, Integer
 
     if not isinstance(entry, Categorical | Float | Integer):
-        raise ValueError(f"tune.sample_from draws without a range, and a sampler needs one; {FIX}")
+        raise ValueError(
+            f"tune.sample_from draws without a range, and a sampler needs one; {FIX}; in Python, "
+            f"search_alg=BasicVariantGenerator() calls it"
+        )
     if isinstance(entry, Categorical):
         check_choices(list(map(plain, entry.categories)))
     else:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import Any
 
+from optuna.samplers import BaseSampler
 from ray import tune
 from ray.tune.result import TRAINING_ITERATION
 from ray.tune.schedulers import (
@@ -18,6 +20,7 @@ from ray.tune.schedulers import (
     ResourceChangingScheduler,
     TrialScheduler,
 )
+from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher
 from ray.tune.stopper import CombinedStopper, Stopper
 
 from gaudi_tune.base import names
@@ -26,7 +29,8 @@ from gaudi_tune.define.experiment import USUAL_BUDGET, Experiment
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import RAYS, RAYS_POPULATION, SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.private.ray_tune import goal_of, keeps_state, longest_trial, mutated_by, time_attribute
+from gaudi_tune.on_ray.rays_search import count_proposals, needs_variants, source_of, space_of_variants
+from gaudi_tune.private.ray_tune import goal_of, keeps_searches, keeps_state, longest_trial, mutated_by, time_attribute
 
 
 def read_callbacks(callbacks: Any) -> Sequence[tune.Callback]:
@@ -162,12 +166,121 @@ def note_on_length(scheduler: TrialScheduler, plan: Plan) -> str:
 
 def with_notes(plan: Plan) -> Plan:
     """Return a plan that says what Ray's objects do in it, once they are found to fit."""
-    scheduler, notes = plan.given.scheduler, []
+    scheduler, search_alg, notes = plan.given.scheduler, plan.given.search_alg, []
+    forgetful = []
+    if search_alg is not None:
+        check_search(plan)
+        if isinstance(search_alg, Searcher) and not keeps_searches(search_alg):
+            forgetful.append(search_alg)
     if scheduler is not None:
         check_scheduler(scheduler, plan)
-        kind = type(scheduler).__name__
         if note := note_on_length(scheduler, plan):
-            notes.append(f"{kind}: {note}")
+            notes.append(f"{type(scheduler).__name__}: {note}")
         if not keeps_state(scheduler):
-            notes.append(f"{kind} cannot keep its state: a resumed sweep begins it again, without what it has seen")
+            forgetful.append(scheduler)
+    for given in forgetful:
+        kind = type(given).__name__
+        notes.append(f"{kind} cannot keep its state: a resumed sweep begins it again, without what it has seen")
     return replace(plan, given=replace(plan.given, notes=notes))
+
+
+def take_search(search_alg: Any, experiment: Experiment, changes: dict[str, Any]) -> tuple[Experiment, dict[str, Any]]:
+    """Take a search algorithm of Ray's, which then has a name among the changes of the options.
+
+    Returns:
+        The experiment, with a space that the sweep can describe, and the fields of GivenObjects.
+    """
+    if search_alg is None:
+        return experiment, {}
+    search_alg, max_concurrent = read_search(search_alg)
+    kind = type(search_alg).__name__
+    for name in ("search", "learn_from"):
+        if name in changes:
+            raise SweepError(
+                f"{name}={changes[name]!r} is for the sweep's own samplers; leave it out, or search_alg={kind}"
+            )
+    given = {"search_alg": search_alg, "max_concurrent": max_concurrent}
+    is_new = changes.get("resume") is None  # a resumed sweep keeps what it began with
+    if is_new:
+        changes["search"] = f"{RAYS}{kind}"
+        # Else the searcher would hear of the end of a weak trial, which pauses, only at the end of the sweep.
+        changes.setdefault("scheduler", "asha")
+    metric, mode = goal_of(search_alg)
+    if is_new and isinstance(metric, list) and "objectives" not in changes:
+        changes["objectives"] = tuple(f"{name}:{each}" for name, each in zip(metric, mode, strict=True))
+    if not isinstance(search_alg, BasicVariantGenerator):
+        return experiment, given
+    if not isinstance(experiment.space, Mapping):
+        raise SweepError(f"search_alg={kind}: it proposes from a mapping of ranges; give the Experiment such a space")
+    space = dict(experiment.space)
+    if is_new and (changes.get("num_samples") or needs_variants(space)):
+        number = count_proposals(search_alg, space, changes.get("num_samples") or 1)
+        changes["num_samples"] = number + bool(experiment.baseline)
+    return replace(experiment, space=space_of_variants(space)), {**given, "space": space}
+
+
+def read_search(search_alg: Any) -> tuple[Any, int | None]:
+    """Return a search algorithm without a limiter, and how many trials it lets train at a time."""
+    max_concurrent = None
+    if isinstance(search_alg, ConcurrencyLimiter):
+        if search_alg.batch:
+            raise SweepError(
+                "search_alg=ConcurrencyLimiter(batch=True): a sweep tells of each trial when it ends; leave batch out"
+            )
+        max_concurrent, search_alg = search_alg.max_concurrent, search_alg.searcher
+    kind = search_alg.__name__ if isinstance(search_alg, type) else type(search_alg).__name__
+    if isinstance(search_alg, type):
+        raise SweepError(f"search_alg={kind} is a class; give an object, {kind}(...)")
+    if isinstance(search_alg, str | BaseSampler):
+        word = "search" if isinstance(search_alg, str) else "sampler"
+        raise SweepError(f"search_alg={search_alg!r}: search_alg is for objects of Ray Tune; give it as {word}=")
+    if isinstance(search_alg, Repeater):
+        raise SweepError(
+            f"search_alg={kind}: it repeats every trial; give its searcher, and confirm=K, seeds=S, which repeat "
+            f"the best"
+        )
+    if isinstance(search_alg, BasicVariantGenerator):
+        return search_alg, search_alg.max_concurrent or None
+    if not isinstance(search_alg, Searcher):
+        raise SweepError(
+            f"search_alg={kind}: this is no ray.tune.search.Searcher; derive it from that, with suggest() and "
+            f"on_trial_complete()"
+        )
+    return search_alg, max_concurrent
+
+
+def check_search(plan: Plan) -> None:
+    """Check that a search algorithm of Ray's proposes what the train loop can use.
+
+    Raises:
+        SweepError: It has another metric or mode, fails, or proposes other hyperparameters than the space has.
+    """
+    search_alg, space, objectives = plan.given.search_alg, plan.experiment.search_space, plan.objectives
+    argument, (metric, mode) = f"search_alg={type(search_alg).__name__}", goal_of(search_alg)
+    if isinstance(metric, list):
+        own, ours = list(zip(metric, mode, strict=True)), [(each.name, each.mode) for each in objectives]
+        if own != ours:
+            raise SweepError(f"{argument}: its metrics and modes are {own}, and objectives= has {ours}; give the same")
+    else:
+        check_goal(argument, (metric, mode), objectives[0])
+    try:
+        tried = replace(plan, given=replace(plan.given, search_alg=copy.deepcopy(search_alg)))
+    except Exception:  # it holds a connection, for example
+        return
+    try:
+        source = source_of(tried)
+        assert source is not None
+        proposal = source.suggest("tried")
+    except Exception as error:
+        hint = " of its own, since the Experiment's is a function" if space.branches else ""
+        raise SweepError(
+            f"{argument}: it cannot propose a trial ({error}); give it what it asks for, or a space{hint}"
+        ) from error
+    if not isinstance(proposal, dict):
+        return
+    unknown, missing = set(proposal) - space.names, space.always_searched - set(proposal)
+    if unknown or missing:
+        raise SweepError(
+            f"{argument}: it proposes {', '.join(sorted(proposal))}, and the Experiment's space has "
+            f"{', '.join(sorted(space.names))}; give both the same names, without a slash"
+        )

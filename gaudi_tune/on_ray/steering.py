@@ -141,6 +141,10 @@ class Steering:
         self._searcher.num_trials = self._searcher.proposed
         self._tell(SearchCut(num_trials=self._searcher.proposed))
 
+    def end_search(self, reason: str) -> None:
+        """Let no more trials of the search begin, since nothing proposes any."""
+        self._want_trials(self._searcher.proposed, reason)
+
     def _end(self) -> str:
         waiting = len(self._searcher.requested_configs)
         self._searcher.requested_configs.clear()

@@ -24,7 +24,15 @@ from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaised
 from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.group.worker_group import WorkerGroupSpec
 from gaudi_tune.on_ray.local_ray import TUNE_NEEDS, TUNE_SETTINGS, start_ray
-from gaudi_tune.on_ray.ray_arguments import epochs_of, read_callbacks, read_stop, take_scheduler, with_notes
+from gaudi_tune.on_ray.ray_arguments import (
+    epochs_of,
+    read_callbacks,
+    read_stop,
+    take_scheduler,
+    take_search,
+    with_notes,
+)
+from gaudi_tune.on_ray.rays_search import source_of
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.trials import name_of
 from gaudi_tune.on_ray.tune_files import KeptState, put_back, read_kept_state, reports_of, results_so_far
@@ -56,6 +64,7 @@ def build_tuner(
     options: SweepOptions | None = None,
     *,
     sampler: BaseSampler | None = None,
+    search_alg: Any = None,
     callbacks: Sequence[tune.Callback] = (),
     stop: Any = None,
     **changes: Any,
@@ -70,6 +79,7 @@ def build_tuner(
         options: What to ask of the sweep; the defaults if None.
         sampler: Proposes the trials instead of the sampler that the option ``search`` names, for example one of
             OptunaHub. Pass it again to resume the sweep; it then loses what it had kept outside the study.
+        search_alg: A searcher of Ray Tune, which proposes the trials instead.
         callbacks: Ray Tune's callbacks and loggers. An error in one is logged, and the sweep continues.
         stop: Ray Tune's ``stop``: numbers by metric, a function of a trial's id and its result, or a Stopper. If
             nothing else gives the sweep a budget, ``{"training_iteration": N}`` is its budget, N epochs.
@@ -81,6 +91,8 @@ def build_tuner(
     """
     if not isinstance(experiment, Experiment):
         raise SweepError(f"build_tuner() needs an Experiment(...), but got {written(experiment)}; give it first")
+    if sampler is not None and search_alg is not None:
+        raise SweepError("sampler and search_alg both say what proposes the trials; give one")
     if sampler is not None:
         if not isinstance(sampler, BaseSampler):
             raise SweepError(
@@ -97,10 +109,11 @@ def build_tuner(
             f"build_tuner(experiment, {options!r}): the second argument is a SweepOptions; name the argument, such as "
             f"num_samples=8, callbacks=[...] or scheduler=ASHAScheduler()"
         )
+    experiment, search = take_search(search_alg, experiment, changes)
     scheduler = take_scheduler(changes)
     options = with_file(options, changes)
     given = GivenObjects(
-        sampler=sampler, scheduler=scheduler, callbacks=read_callbacks(callbacks), stop=read_stop(stop)
+        sampler=sampler, scheduler=scheduler, callbacks=read_callbacks(callbacks), stop=read_stop(stop), **search
     )
     options = replace(options, epochs=epochs_of(given.stop, experiment, options))
     prepare_terminal()
@@ -132,7 +145,9 @@ class SweepTuner(tune.Tuner):
         self.plan = plan
         self._callbacks = list(callbacks)
         trackers = [make(plan) for make in TRACKERS.values()] if trackers is None else trackers
-        self.run = SweepRun(plan, make_searcher(plan), trackers)
+        searcher = make_searcher(plan)
+        searcher.source = source_of(plan)
+        self.run = SweepRun(plan, searcher, trackers)
         self._tuner: tune.Tuner | None = None
 
     def fit(self) -> tune.ResultGrid:

@@ -59,23 +59,29 @@ def make_plan(
     check_places(experiment, options, uri)
     devices, cluster = connect(options)
     applied = apply_options(experiment, options, devices.type.kind, earlier.winner)
-    plan = settle(applied, devices, name, uri, cluster, hold_out=earlier.checkpoint_held_out)
+    held_out = earlier.checkpoint_held_out
+    plan = settle(applied, devices, name, uri, cluster, hold_out=held_out, max_concurrent=given.max_concurrent)
     plan = with_free_resources(add_earlier(plan, earlier))
     when_decided(plan)
     from gaudi_tune.sweep.search.samplers import try_sampler  # half a second, in which Ray may start
 
-    given = replace(given, sampler=try_sampler(plan, given.sampler))
+    if given.search_alg is None:
+        given = replace(given, sampler=try_sampler(plan, given.sampler))
     return replace(plan, given=given, facts=check(plan, earlier.resumed))
 
 
 def check_given(options: SweepOptions, given: GivenObjects) -> None:
     """Check that the objects of Ray Tune are there that the options name: a resumed sweep needs them again."""
-    named, kind = options.scheduler, type(given.scheduler).__name__ if given.scheduler is not None else ""
-    if named.startswith(RAYS) and kind != named.rpartition(".")[2]:
-        fix = f"give an object of that class, build_tuner(..., scheduler={named.rpartition('.')[2]}(...))"
-        raise SweepError(f"--scheduler {named}: this is a scheduler of Ray Tune, and {kind or 'none'} was given; {fix}")
-    if kind and not named.startswith(RAYS):
-        raise SweepError(f"--resume {options.resume}: the sweep's scheduler is {named}; leave {kind} out")
+    for option, argument in (("scheduler", "scheduler"), ("search", "search_alg")):
+        named, item = getattr(options, option), getattr(given, argument)
+        kind, needed = type(item).__name__ if item is not None else "", named.rpartition(".")[2]
+        if named.startswith(RAYS) and kind != needed:
+            raise SweepError(
+                f"--{option} {named}: this is an object of Ray Tune, and {kind or 'none'} was given; give one of that "
+                f"class, build_tuner(..., {argument}={needed}(...))"
+            )
+        if kind and not named.startswith(RAYS):
+            raise SweepError(f"--resume {options.resume}: the sweep has --{option} {named}; leave {kind} out")
 
 
 def make_searcher(plan: Plan, storage: BaseStorage | None = None) -> StudySearcher:
@@ -87,7 +93,7 @@ def make_searcher(plan: Plan, storage: BaseStorage | None = None) -> StudySearch
         plan.experiment.search_space,
         objectives=plan.objectives,
         baseline=plan.experiment.baseline,
-        sampler=plan.given.sampler or plan.options.search,
+        sampler="random" if plan.given.search_alg is not None else plan.given.sampler or plan.options.search,
         seed=plan.options.seed,
         study_name=plan.name,
         storage=storage or study_address(plan.folder),

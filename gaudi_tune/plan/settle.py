@@ -31,7 +31,14 @@ MANY_VALUES = 40
 
 
 def settle(
-    applied: AppliedOptions, devices: Devices, name: str, uri: str, cluster: str | None, *, hold_out: bool = False
+    applied: AppliedOptions,
+    devices: Devices,
+    name: str,
+    uri: str,
+    cluster: str | None,
+    *,
+    hold_out: bool = False,
+    max_concurrent: int | None = None,
 ) -> Plan:
     """Return the plan of a sweep, which is not checked yet.
 
@@ -42,6 +49,7 @@ def settle(
         uri: The address of the tracking store.
         cluster: The Ray cluster that was joined, in words. None: this machine alone.
         hold_out: Whether to hold out test data even if nothing is confirmed.
+        max_concurrent: The most trials that train at a time. None: as many as fit.
     """
     experiment, options, recipe = applied.experiment, applied.options, applied.recipe_defaults
     trials = 1 if options.baseline_only else options.num_samples or recipe.num_samples
@@ -49,6 +57,7 @@ def settle(
     confirm, seeds = choose_confirmation(options, recipe, trials)
     confirmations = seeds * (confirm + bool(experiment.baseline))
     groups = min(pack(devices, options.workers_per_trial), max(trials, confirmations))
+    groups = min(groups, max_concurrent or groups)
     partial_settings = {**applied.settings, **budget.settings()}
     if (seeds or hold_out) and HOLD_OUT in experiment.config_class.field_names():
         partial_settings = {HOLD_OUT: True, **partial_settings}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
+import numpy as np
 from ray import tune
 from ray.air.execution._internal import RayActorManager
 from ray.exceptions import RayActorError, RayTaskError
@@ -20,7 +22,7 @@ from ray.tune.impl import tuner_internal
 from ray.tune.logger import JsonLoggerCallback
 from ray.tune.registry import _global_registry
 from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
-from ray.tune.search import Searcher
+from ray.tune.search import BasicVariantGenerator, Searcher, variant_generator
 
 _handle_error = Trial.handle_error
 _actor_task_failed = RayActorManager._actor_task_failed
@@ -280,6 +282,43 @@ def set_goal(scheduler: TrialScheduler, metric: str, mode: str) -> None:
     """Give a scheduler the metric and the mode, unless it has them."""
     own_metric, own_mode = goal_of(scheduler)
     scheduler.set_search_properties(None if own_metric else metric, None if own_mode else mode)
+
+
+def tell_goal(searcher: Searcher, metric: str, mode: str, space: dict[str, Any]) -> None:
+    """Give a searcher metric, mode and space, unless it has them."""
+    own_metric, own_mode = goal_of(searcher)
+    searcher.set_search_properties(None if own_metric else metric, None if own_mode else mode, space)
+
+
+def keeps_searches(searcher: Searcher) -> bool:
+    """Whether the state of a searcher can be kept for a resume."""
+    return type(searcher).save is not Searcher.save
+
+
+def variants(
+    generator: BasicVariantGenerator, space: dict[str, Any], samples: int, seed: int
+) -> Iterator[dict[str, Any]]:
+    """Yield what Ray's generator of variants proposes. Its own class makes trials of Tune besides, and counts those.
+
+    Without a random state of the generator's own, the seed decides.
+    """
+    own = copy.deepcopy(generator._random_state)
+    random_state = np.random.default_rng(seed) if getattr(own, "_rng", None) is None else own
+    options = {"constant_grid_search": generator._constant_grid_search, "random_state": random_state}
+    points = generator._points_to_evaluate[:samples]
+    for point in points:
+        for _, resolved in variant_generator._get_preset_variants({"config": space}, point, **options):
+            yield resolved["config"]
+    for _ in range(samples - len(points)):
+        for _, resolved in variant_generator.generate_variants({"config": space}, **options):
+            yield resolved["config"]
+
+
+def count_variants(generator: BasicVariantGenerator, space: dict[str, Any], samples: int) -> int:
+    """Return how many configurations :func:`variants` yields."""
+    points = copy.deepcopy(generator._points_to_evaluate)
+    number: int = variant_generator._count_variants({"config": space, "num_samples": samples}, points)
+    return number
 
 
 def time_attribute(scheduler: TrialScheduler) -> str:

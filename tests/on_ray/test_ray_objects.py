@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from optuna.samplers import RandomSampler
+from optuna.storages import InMemoryStorage
 from ray import tune
 from ray.tune.logger import CSVLoggerCallback, TBXLoggerCallback
 from ray.tune.schedulers import (
@@ -19,12 +23,16 @@ from ray.tune.schedulers import (
     ResourceChangingScheduler,
 )
 from ray.tune.schedulers.pb2 import PB2
+from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher
+from ray.tune.search.optuna import OptunaSearch
 from ray.tune.stopper import MaximumIterationStopper, TrialPlateauStopper
 
 from gaudi_tune import Budget, Experiment, SweepError, build_tuner
 from gaudi_tune.on_ray.ray_arguments import read_callbacks, read_stop
+from gaudi_tune.on_ray.rays_search import source_of
 from gaudi_tune.on_ray.users_callback import HOOKS, UsersCallback
 from gaudi_tune.on_ray.users_stop import UsersStop
+from gaudi_tune.plan.planner import make_searcher
 from gaudi_tune.show.plan_text import plan_lines
 from tests.helpers.groups import in_one_group
 from tests.helpers.loops import quadratic
@@ -88,7 +96,10 @@ def test_ray_objects_take_part_in_a_sweep_and_an_error_in_a_callback_does_not_en
     def tuner(counting: Counting, stop: Any, **options: Any) -> Any:
         callbacks = [Raising(), CSVLoggerCallback(), TBXLoggerCallback(), counting]
         scheduler = HyperBandForBOHB(max_t=3, reduction_factor=3)
-        built = build_tuner(PLAIN, callbacks=callbacks, stop=stop, scheduler=scheduler, storage=tmp_path, **options)
+        built = build_tuner(
+            PLAIN, callbacks=callbacks, stop=stop, scheduler=scheduler, storage=tmp_path,
+            search_alg=ConcurrencyLimiter(OptunaSearch(seed=1), max_concurrent=2), **options,
+        )  # fmt: skip
         return in_one_group(built)
 
     first, second = Counting(), Counting()
@@ -116,6 +127,10 @@ def test_ray_objects_take_part_in_a_sweep_and_an_error_in_a_callback_does_not_en
         epochs = list(result.metrics_dataframe["epoch"])
         assert epochs == list(range(1, len(epochs) + 1)), "a trial that had paused continues from its checkpoint"
         assert len((folder / "progress.csv").read_text().splitlines()) >= 2
+    study = resumed.run.searcher.source._searcher._ot_study
+    assert len(study.trials) == 4, "it has its trials of before"
+    assert {trial.params["x"] for trial in study.trials} == {trial.config["x"] for trial in trials.values()}
+    assert all(trial.state.is_finished() for trial in study.trials)
     written = json.loads((tmp_path / "x" / "summary.json").read_text())
     assert sum(written["trials"].values()) == 4
 
@@ -228,7 +243,7 @@ def test_a_scheduler_of_ray_has_a_name_in_the_plan(scheduler: Any, name: str, st
         (ASHAScheduler(metric="loss"), "its metric is 'loss', and the Experiment's is 'score'; leave it out there, or"),
         (ASHAScheduler(mode="min"), "its mode is 'min', and the Experiment's is 'max'"),
         (PopulationBasedTraining(hyperparam_mutations={"y": [1, 2]}), "it changes y, and the search space has x"),
-        ("ray.ASHAScheduler", r"this is a scheduler of Ray Tune, and none was given; give an object of that class"),
+        ("ray.ASHAScheduler", "this is an object of Ray Tune, and none was given; give one of that class"),
     ],
 )
 def test_a_scheduler_that_cannot_work_is_refused_with_what_to_give(scheduler: Any, message: str, storage: Path) -> None:
@@ -248,3 +263,133 @@ def test_the_plan_says_what_a_scheduler_forgets_and_that_its_length_differs(stor
 def test_options_in_the_wrong_place_are_named(storage: Path) -> None:
     with pytest.raises(SweepError, match="the second argument is a SweepOptions; name the argument"):
         build_tuner(PLAIN, tune.TuneConfig())
+
+
+def searcher_of(storage: Path, search_alg: Any, space: Any = PLAIN.space, **options: Any) -> Any:
+    """The searcher of a sweep that Ray's search algorithm proposes for, with its study in memory."""
+    built: Any = build_tuner(
+        replace(PLAIN, space=space), search_alg=search_alg, storage=storage, device="cpu", name="x", **options
+    )
+    searcher: Any = make_searcher(built.plan, InMemoryStorage())
+    searcher.source = source_of(built.plan)
+    searcher.plan = built.plan
+    return searcher
+
+
+class Slow(Searcher):
+    """Proposes one trial after another, and hears of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[Any] = []
+
+    def suggest(self, trial_id: str) -> Any:
+        if len(self.told) == 2:
+            return Searcher.FINISHED
+        return {"x": np.float64(0.5)} if trial_id != "early" else None
+
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
+        self.told.append((trial_id, result and result["score"], error))
+
+
+def test_a_searcher_of_ray_proposes_and_hears_of_its_trials_alone(storage: Path) -> None:
+    own = Slow()
+    searcher = searcher_of(storage, own, num_samples=9)
+    assert searcher.suggest("early") is None
+    assert searcher.proposed == 0
+    assert searcher.suggest("a")["x"] == 0.5
+    assert type(searcher.trials()[0].params["x"]) is float
+    searcher.request({"x": 0.25})
+    assert searcher.suggest("by hand")["x"] == 0.25
+    searcher.on_trial_result("a", {"score": 0.1, "training_iteration": 1})
+    searcher.on_trial_complete("a")  # it ended while it waited
+    searcher.on_trial_complete("by hand", {"score": 0.2})
+    assert searcher.suggest("b")
+    searcher.on_trial_complete("b", {"score": math.nan})
+    assert own.told == [("a", 0.1, False), ("b", None, True)]
+    ended = []
+    searcher.source_is_exhausted = lambda: ended.append(searcher.proposed)
+    assert searcher.suggest("c") is None  # the trials of before have not ended in the record
+    assert ended == [3]
+
+
+def test_what_a_searcher_of_ray_had_seen_and_proposed_is_there_after_a_resume(storage: Path, tmp_path: Path) -> None:
+    one, other = (searcher_of(storage, OptunaSearch(seed=3), num_samples=9) for _ in range(2))
+    configs = [one.suggest(name) for name in ("a", "b")]
+    one.on_trial_result("a", {"score": 0.1, "training_iteration": 1})
+    one.save(str(tmp_path / "state"))
+    other.restore_study(one.study_snapshot(everything=True))
+    other.restore(str(tmp_path / "state"))
+    other.on_trial_complete("a", {"score": 0.3, "training_iteration": 2})
+    first, second = other.source._searcher._ot_study.trials
+    assert (first.params["x"], first.value) == (configs[0]["x"], 0.3)
+    assert second.params["x"] == configs[1]["x"]
+
+
+def test_a_grid_with_functions_is_gone_through_once_and_goes_on_where_it_was(storage: Path, tmp_path: Path) -> None:
+    space = {
+        "x": tune.grid_search([0.1, 0.2]),
+        "width": tune.grid_search([3, 4]),
+        "depth": tune.sample_from(lambda spec: 10 * spec.config.width),
+        "rate": tune.uniform(0.0, 1.0),
+        "kind": "plain",
+    }
+    generator = BasicVariantGenerator(points_to_evaluate=[{"x": 0.1, "width": 3}], max_concurrent=1)
+    searcher, resumed = (searcher_of(storage, generator, space, num_samples=2) for _ in range(2))
+    assert (searcher.num_trials, searcher.plan.groups) == (5, 1)  # a point, and the grid of four
+    configs = [searcher.suggest(str(number)) for number in range(3)]
+    searcher.save(str(tmp_path / "state"))
+    resumed.restore_study(searcher.study_snapshot(everything=True))
+    resumed.restore(str(tmp_path / "state"))
+    configs += [resumed.suggest(str(number)) for number in range(3, 5)]
+    assert configs[3] == searcher.suggest("3")
+    pairs = [(config["x"], config["width"]) for config in configs]
+    assert pairs[0] == (0.1, 3)
+    assert sorted(pairs[1:]) == [(0.1, 3), (0.1, 4), (0.2, 3), (0.2, 4)]
+    assert all(config["depth"] == 10 * config["width"] and config["kind"] == "plain" for config in configs)
+    assert len({config["rate"] for config in configs}) == 5
+    assert resumed.suggest("5") is None
+
+
+def test_several_objectives_come_from_the_searcher(storage: Path) -> None:
+    searcher = searcher_of(storage, OptunaSearch(metric=["score", "loss"], mode=["max", "min"]))
+    assert [str(objective) for objective in searcher.plan.objectives] == ["max score", "min loss"]
+    assert (searcher.plan.options.search, searcher.plan.options.scheduler) == ("ray.OptunaSearch", "asha")
+
+
+def by_branch(trial: Any) -> None:
+    if trial.suggest_categorical("kind", ["near", "far"]) == "far":
+        trial.suggest_float("reach", 1.0, 2.0)
+
+
+def test_a_space_that_branches_is_given_to_the_searcher_too(storage: Path) -> None:
+    searcher = searcher_of(storage, OptunaSearch(space=by_branch, metric="score", mode="max", seed=0), by_branch)
+    configs = [searcher.suggest(str(number)) for number in range(6)]
+    assert {"reach" in config for config in configs} == {True, False}
+    assert all(("reach" in config) == (config["kind"] == "far") for config in configs)
+    assert [trial.params["kind"] for trial in searcher.trials()] == [config["kind"] for config in configs]
+
+
+@pytest.mark.parametrize(
+    ("search_alg", "options", "message"),
+    [
+        (OptunaSearch, {}, r"search_alg=OptunaSearch is a class; give an object, OptunaSearch\(...\)"),
+        ("tpe", {}, "search_alg is for objects of Ray Tune; give it as search="),
+        (RandomSampler(), {}, "search_alg is for objects of Ray Tune; give it as sampler="),
+        (print, {}, "this is no ray.tune.search.Searcher; derive it from that"),
+        (Repeater(OptunaSearch(metric="score", mode="max"), 2), {}, "give its searcher, and confirm=K, seeds=S"),
+        (ConcurrencyLimiter(Slow(), 2, batch=True), {}, "tells of each trial when it ends; leave batch out"),
+        (OptunaSearch(metric="loss", mode="min"), {}, "its metric is 'loss', and the Experiment's is 'score'"),
+        (Slow(), {"search": "tpe"}, "search='tpe' is for the sweep's own samplers; leave it out, or search_alg=Slow"),
+        (OptunaSearch(), {"space": by_branch}, "it cannot propose a trial .*give it .* a space of its own, since"),
+        (Slow(), {"space": {"y": tune.uniform(0, 1)}}, "it proposes x, and the Experiment's space has y"),
+        (BasicVariantGenerator(), {"space": by_branch}, "it proposes from a mapping of ranges"),
+        (OptunaSearch(), {"space": {"x": tune.grid_search([1])}}, r"search_alg=BasicVariantGenerator\(\) goes through"),
+        (None, {"search": "ray.OptunaSearch"}, r"none was given; give one of that class, .*search_alg=OptunaSearch\("),
+    ],
+)
+def test_a_search_algorithm_that_cannot_work_is_refused_with_what_to_give(
+    search_alg: Any, options: Any, message: str, storage: Path
+) -> None:
+    with pytest.raises(SweepError, match=message):
+        searcher_of(storage, search_alg, **options)

@@ -22,6 +22,7 @@ from ray.tune.search import Searcher
 from gaudi_tune.base import names
 from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.define.objective import Objective
+from gaudi_tune.define.ranges import holds
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.private import optuna as internals
 from gaudi_tune.sweep.record.state_log import TRIALS
@@ -31,6 +32,7 @@ from gaudi_tune.sweep.search.guesses import GUESSED, guess, guesses_pay_off
 from gaudi_tune.sweep.search.memory import out_of_memory_predictor
 from gaudi_tune.sweep.search.sampler_view import ATTR_NUMBER, SamplerView, TrialLimits
 from gaudi_tune.sweep.search.samplers import make_sampler
+from gaudi_tune.sweep.search.source import Source
 from gaudi_tune.sweep.search.study_record import KeptStudy, StudyRecord
 from gaudi_tune.sweep.search.study_trial import as_interrupted, number_in_sweep, with_results, without_results
 
@@ -44,6 +46,8 @@ LIMITS: dict[type[BaseSampler], TrialLimits] = {
     GaussianProcessSampler: TrialLimits(best=75, sampled=75),
 }
 """How many trials these samplers see, by class; others see all."""
+CONFIG = "config"
+"""User attribute of a trial that the user's source proposed: its whole configuration."""
 REQUESTED = "wanted"
 """User attribute of a trial whose configuration a person requested."""
 
@@ -104,6 +108,10 @@ class StudySearcher(KeptInProcess, Searcher):
         self._guess_sources = [*([space.priors] if space.priors else []), *learned]
         self.num_trials = num_trials
         """How many configurations to propose, which may change; None if Tune counts them."""
+        self.source: Source | None = None
+        """Proposes the trials in place of the sampler, if the user brought something that does."""
+        self.source_is_exhausted: Callable[[], object] = lambda: None
+        """Is called when the source has nothing more to propose."""
         self.configs_after_search: Callable[[bool], Sequence[Mapping[str, Any]]] = lambda search_is_over: ()
         """Takes whether all trials of the search have ended, and returns the configurations to train after it."""
         self.count_waiting: Callable[[], int] = lambda: 0
@@ -152,21 +160,30 @@ class StudySearcher(KeptInProcess, Searcher):
         if no_group_is_free:
             return None
         self._open_study()  # which may find trials to be proposed again
+        suggestion = self._ask_source(trial_id, training)
+        if suggestion is None or suggestion == Searcher.FINISHED:
+            return self._suggest_confirmation(trial_id, no_group_is_free=False) if suggestion else None
         # The number of the proposal, not of the trial: other programs may have put trials into the study.
         proposal_seed = seed_of(self._seed, self._n_proposed)
         self._n_proposed += 1
         number = self._n_proposed + len(self._confirmations)  # in the sweep; Tune counts the confirmation, too
         if self._proposed_before:
             config = self._propose_again(trial_id, number)
+        elif isinstance(suggestion, dict):
+            config = self._take(trial_id, number, suggestion)
         else:
             config = self._propose(trial_id, number, proposal_seed)
         return {**config, "seed": proposal_seed if self._trial_seed is None else self._trial_seed}
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        """Do nothing: the sweep calls :meth:`reported`."""
+        """Tell the user's source, if there is one. The study is told by :meth:`reported`."""
+        if self.source is not None:
+            self.source.on_trial_result(trial_id, result)
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
-        """Do nothing: the sweep calls :meth:`ended`."""
+        """Tell the user's source, if there is one. The study is told by :meth:`ended`."""
+        if self.source is not None:
+            self.source.on_trial_complete(trial_id, result, error=error)
 
     def save(self, checkpoint_path: str) -> None:
         """Write which trial is which in the study, and what is to be proposed."""
@@ -178,6 +195,7 @@ class StudySearcher(KeptInProcess, Searcher):
             "wanted": self.requested_configs,
             "confirming": self._confirmations,
             "confirming_now": sorted(self._running_confirmations),
+            **({} if self.source is None else {"source": self.source.save()}),
         }
         Path(checkpoint_path).write_text(json.dumps(state))
 
@@ -188,6 +206,8 @@ class StudySearcher(KeptInProcess, Searcher):
         self._n_proposed, self._numbers = state["proposed"], state["numbers"]
         self._proposed_before, self.requested_configs = state["again"], state["wanted"]
         self._confirmations, self._running_confirmations = state["confirming"], set(state["confirming_now"])
+        if self.source is not None:
+            self.source.restore(state["source"])
 
     # The log of the sweep.
 
@@ -292,6 +312,41 @@ class StudySearcher(KeptInProcess, Searcher):
             if values:
                 study.enqueue_trial(values, user_attrs={GUESSED: True})
         config, proposal = self._ask(study) if fixed_values else self._ask_for_one_that_fits(study)
+        self._add_trial(trial_id, number, proposal)
+        self._record.keep_attributes_of(study)
+        return config
+
+    def _ask_source(self, trial_id: str, training: int) -> dict[str, Any] | str | None:
+        """Return the next configuration of the source; "" if it is not its turn.
+
+        None means that it has none yet, and ``Searcher.FINISHED`` that the search has all its trials. That is also so
+        if the source waits for results while every trial waits for more trials.
+        """
+        begins_with_baseline = not self._n_proposed and self._baseline
+        if self.source is None or self._proposed_before or self.requested_configs or begins_with_baseline:
+            return ""
+        suggestion = self.source.suggest(trial_id)
+        if suggestion is None and not training and self.count_waiting():
+            suggestion = Searcher.FINISHED
+        if suggestion == Searcher.FINISHED:
+            self.source_is_exhausted()
+        return suggestion
+
+    def _take(self, trial_id: str, number: int, suggestion: Mapping[str, Any]) -> dict[str, Any]:
+        """Add the trial of a source's configuration to the study, with those of its values that the space has."""
+        draw = self._space.draw_with(suggestion)
+        config = {**draw.config, **suggestion}
+        inside = {name for name, range_ in draw.ranges.items() if holds(range_, config[name])}
+        proposal = create_trial(
+            state=StudyState.RUNNING,
+            params={draw.study_names[name]: config[name] for name in inside},
+            distributions={draw.study_names[name]: draw.ranges[name] for name in inside},
+            user_attrs={CONFIG: config},
+        )
+        self._add_trial(trial_id, number, proposal)
+        return config
+
+    def _add_trial(self, trial_id: str, number: int, proposal: FrozenTrial) -> None:
         numbered = {} if number == len(self._record.trials()) + 1 else {ATTR_NUMBER: number}
         self._numbers[trial_id] = self._record.add(
             create_trial(
@@ -302,8 +357,6 @@ class StudySearcher(KeptInProcess, Searcher):
                 system_attrs=proposal.system_attrs,
             )
         )
-        self._record.keep_attributes_of(study)
-        return config
 
     def _propose_again(self, trial_id: str, number: int) -> dict[str, Any]:
         """Return a configuration that was proposed before the sweep was interrupted, and is in the study."""
@@ -313,7 +366,8 @@ class StudySearcher(KeptInProcess, Searcher):
             trial.user_attrs[ATTR_NUMBER] = number
         self._record.replace(trial)
         self._numbers[trial_id] = trial.number
-        return dict(self._space.draw_with(trial.params, trial.number).config)
+        config = trial.user_attrs.get(CONFIG) or self._space.draw_with(trial.params, trial.number).config
+        return dict(config)
 
     def _suggest_confirmation(self, trial_id: str, *, no_group_is_free: bool) -> dict[str, Any] | str | None:
         """Return the next configuration to train after the search, as :meth:`suggest` does."""

@@ -1,0 +1,222 @@
+"""A search algorithm of Ray Tune's that proposes the trials of a sweep, in place of the sweep's own samplers."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from ray import tune
+from ray.tune.search import BasicVariantGenerator, Searcher
+from ray.tune.search.sample import Function
+from ray.tune.utils.util import flatten_dict
+
+from gaudi_tune.define.field_rules import plain
+from gaudi_tune.define.objective import Objective
+from gaudi_tune.define.ranges import convert_tune_range, is_range, suggest_in
+from gaudi_tune.define.search_space import SearchSpace, SpaceFunction, WithPrior
+from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.private.ray_tune import count_variants, keeps_searches, tell_goal, variants
+from gaudi_tune.sweep.search.source import Source
+
+logger = logging.getLogger(__name__)
+
+
+class RaysSearch:
+    """Asks a searcher of Ray's for configurations, and tells it of the trials that it proposed.
+
+    It is told what Ray Tune tells it, but a trial that diverged counts as one that failed, and one that
+    ends while it waits has its last result.
+    """
+
+    def __init__(self, searcher: Searcher, plan: Plan) -> None:
+        """Give the searcher metric, mode and space where it has none."""
+        self._searcher, self._objectives = searcher, plan.objectives
+        leader = plan.objectives[0]
+        tell_goal(searcher, leader.name, leader.mode, tune_space(plan.experiment.search_space))
+        self._last_results: dict[str, Mapping[str, Any]] = {}
+        """The last result of each of its trials that has not ended, by Tune's id."""
+        self._has_failed = False
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """Return the next configuration; None while there is none; ``Searcher.FINISHED`` if there is no more."""
+        suggestion = self._searcher.suggest(trial_id)
+        if suggestion is None or suggestion == Searcher.FINISHED:
+            return suggestion
+        self._last_results[trial_id] = {}
+        return {name: plain(value) for name, value in flatten_dict(suggestion).items()}
+
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """Tell the searcher of a result after which the trial does not end."""
+        if trial_id in self._last_results:
+            self._last_results[trial_id] = result
+            self._tell("on_trial_result", trial_id, dict(result))
+
+    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None, *, error: bool) -> None:
+        """Tell the searcher of the end of a trial."""
+        if trial_id not in self._last_results:
+            return
+        last = result or self._last_results.pop(trial_id)
+        self._last_results.pop(trial_id, None)
+        if error or not _has_values(last, self._objectives):
+            self._tell("on_trial_complete", trial_id, result=None, error=True)
+        else:
+            self._tell("on_trial_complete", trial_id, result=dict(last), error=False)
+
+    def _tell(self, method: str, *arguments: Any, **named: Any) -> None:
+        try:
+            getattr(self._searcher, method)(*arguments, **named)
+        except Exception:
+            if not self._has_failed:
+                self._has_failed = True
+                logger.exception(
+                    "%s failed in %s(); the sweep continues, and further errors there are not shown",
+                    type(self._searcher).__name__,
+                    method,
+                )
+
+    def save(self) -> dict[str, Any]:
+        """Return what a resumed sweep must know, as JSON can hold it."""
+        if not keeps_searches(self._searcher):
+            return {}
+        with tempfile.TemporaryDirectory() as folder:
+            self._searcher.save(file := f"{folder}/searcher")
+            saved = base64.b64encode(Path(file).read_bytes()).decode()
+        return {"trials": sorted(self._last_results), "saved": saved}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take what :meth:`save` returned."""
+        if not state:
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            Path(file := f"{folder}/searcher").write_bytes(base64.b64decode(state["saved"]))
+            self._searcher.restore(file)
+        self._last_results = {trial_id: {} for trial_id in state["trials"]}
+
+
+class RaysVariants:
+    """Proposes what Ray's BasicVariantGenerator would: grids, random samples, and what functions make of these.
+
+    With the same seed, or the generator's own, the same proposals come again, so that a resumed sweep skips those that
+    it has made.
+    """
+
+    def __init__(self, generator: BasicVariantGenerator, space: Mapping[str, Any], samples: int, seed: int) -> None:
+        self._made = 0
+        self._all = partial(variants, generator, tune_entries(space), samples, seed)
+        self._rest = self._all()
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str:
+        """Return the next configuration, or ``Searcher.FINISHED`` if there is no more."""
+        self._made += 1
+        configuration = next(self._rest, None)
+        if configuration is None:
+            return str(Searcher.FINISHED)
+        return {name: plain(value) for name, value in configuration.items()}
+
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """Do nothing: no proposal depends on results."""
+
+    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None, *, error: bool) -> None:
+        """Do nothing: no proposal depends on results."""
+
+    def save(self) -> dict[str, Any]:
+        """Return what a resumed sweep must know, as JSON can hold it."""
+        return {"made": self._made}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take what :meth:`save` returned."""
+        self._made = state["made"]
+        self._rest = self._all()
+        for _ in islice(self._rest, self._made):
+            pass
+
+
+def _has_values(result: Mapping[str, Any], objectives: Sequence[Objective]) -> bool:
+    return all(math.isfinite(objective.value_in(result)) for objective in objectives)
+
+
+def count_proposals(generator: BasicVariantGenerator, space: Mapping[str, Any], samples: int) -> int:
+    """Return how many trials there are if a grid is repeated so often."""
+    return count_variants(generator, tune_entries(space), samples)
+
+
+def tune_entries(space: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a space with ranges of Ray Tune in place of those of Optuna."""
+    entries = {name: entry.range if isinstance(entry, WithPrior) else entry for name, entry in space.items()}
+    return {name: tune_range(e) if isinstance(e, BaseDistribution) else e for name, e in entries.items()}
+
+
+def tune_space(space: SearchSpace) -> dict[str, Any]:
+    """Return a space as a searcher of Ray's takes it; empty if what the space asks for depends on earlier answers."""
+    if space.branches or any(len(ranges) > 1 for ranges in space.ranges.values()):
+        return {}
+    return {name: tune_range(ranges[0]) for name, ranges in space.ranges.items()}
+
+
+def tune_range(range_: Any) -> Any:
+    """Return Ray Tune's range for one of Optuna's."""
+    if isinstance(range_, CategoricalDistribution):
+        return tune.choice(list(range_.choices))
+    whole = isinstance(range_, IntDistribution)
+    if range_.log:
+        return tune.lograndint(range_.low, range_.high + 1) if whole else tune.loguniform(range_.low, range_.high)
+    if whole:
+        step = range_.step
+        return tune.randint(range_.low, range_.high + 1) if step == 1 else tune.qrandint(range_.low, range_.high, step)
+    return tune.quniform(range_.low, range_.high, range_.step) if range_.step else tune.uniform(range_.low, range_.high)
+
+
+def space_of_variants(space: Mapping[str, Any]) -> SpaceFunction | Mapping[str, Any]:
+    """Return a space whose grids are choices, and whose functions, ``tune.sample_from``, are called with the rest."""
+    grids = {name: entry["grid_search"] for name, entry in space.items() if is_grid(entry)}
+    functions = {name: entry for name, entry in space.items() if isinstance(entry, Function)}
+    ranges = {name: entry for name, entry in space.items() if name not in functions}
+    ranges |= {name: CategoricalDistribution(list(values)) for name, values in grids.items()}
+    if not functions:
+        return ranges
+    SearchSpace(ranges)  # raises if an entry is wrong
+
+    def ask(trial: Any) -> Mapping[str, Any]:
+        known = {n: suggest_in(trial, n, range_of(n, e)) if is_range(e) else e for n, e in ranges.items()}
+        return {
+            name: value
+            for name, value in next(variants(BasicVariantGenerator(), {**known, **functions}, 1, seed=0)).items()
+            if not is_range(ranges.get(name))
+        }
+
+    return ask
+
+
+def range_of(name: str, entry: Any) -> BaseDistribution:
+    """Return Optuna's range for an entry of a space that is a range."""
+    return entry if isinstance(entry, BaseDistribution) else convert_tune_range(name, entry)
+
+
+def is_grid(entry: Any) -> bool:
+    """Whether an entry of a space is a grid of Ray Tune's."""
+    return isinstance(entry, Mapping) and set(entry) == {"grid_search"}
+
+
+def needs_variants(space: Any) -> bool:
+    """Whether only Ray's BasicVariantGenerator can propose from a space."""
+    if not isinstance(space, Mapping):
+        return False
+    return any(is_grid(entry) or (is_range(entry) and isinstance(entry, Function)) for entry in space.values())
+
+
+def source_of(plan: Plan) -> Source | None:
+    """Return what proposes the trials of a plan in place of a sampler; None if a sampler does."""
+    search_alg = plan.given.search_alg
+    if isinstance(search_alg, BasicVariantGenerator):
+        fixed = plan.experiment.search_space.fixed
+        space = {name: entry for name, entry in plan.given.space.items() if name not in fixed}
+        return RaysVariants(search_alg, space, plan.num_samples, plan.options.seed)
+    return None if search_alg is None else RaysSearch(search_alg, plan)
