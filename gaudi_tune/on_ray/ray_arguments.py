@@ -26,11 +26,31 @@ from ray.tune.stopper import CombinedStopper, Stopper
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.experiment import USUAL_BUDGET, Experiment
+from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import RAYS, RAYS_POPULATION, SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.on_ray.ray_configs import with_configs
 from gaudi_tune.on_ray.rays_search import count_proposals, needs_variants, source_of, space_of_variants
 from gaudi_tune.private.ray_tune import goal_of, keeps_searches, keeps_state, longest_trial, mutated_by, time_attribute
+
+
+def read_arguments(
+    experiment: Experiment, arguments: Mapping[str, Any]
+) -> tuple[Experiment, GivenObjects, dict[str, Any]]:
+    """Read the arguments of build_tuner() that are Ray Tune's.
+
+    Returns:
+        The experiment, the objects, and what differs from the usual options.
+    """
+    changes = with_configs(arguments, experiment)
+    callbacks, stop = read_callbacks(changes.pop("callbacks") or ()), read_stop(changes.pop("stop"))
+    experiment, search = take_search(changes.pop("search_alg"), experiment, changes)
+    limits = (search.pop("max_concurrent", None), changes.pop("max_concurrent_trials", None))
+    max_concurrent = min((limit for limit in limits if limit), default=None)
+    scheduler = take_scheduler(changes)
+    given = GivenObjects(scheduler=scheduler, callbacks=callbacks, stop=stop, max_concurrent=max_concurrent, **search)
+    return experiment, given, changes
 
 
 def read_callbacks(callbacks: Any) -> Sequence[tune.Callback]:

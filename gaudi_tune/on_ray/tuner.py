@@ -24,14 +24,7 @@ from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaised
 from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.group.worker_group import WorkerGroupSpec
 from gaudi_tune.on_ray.local_ray import TUNE_NEEDS, TUNE_SETTINGS, start_ray
-from gaudi_tune.on_ray.ray_arguments import (
-    epochs_of,
-    read_callbacks,
-    read_stop,
-    take_scheduler,
-    take_search,
-    with_notes,
-)
+from gaudi_tune.on_ray.ray_arguments import epochs_of, read_arguments, with_notes
 from gaudi_tune.on_ray.rays_search import source_of
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.trials import name_of
@@ -67,6 +60,8 @@ def build_tuner(
     search_alg: Any = None,
     callbacks: Sequence[tune.Callback] = (),
     stop: Any = None,
+    tune_config: tune.TuneConfig | None = None,
+    run_config: tune.RunConfig | None = None,
     **changes: Any,
 ) -> tune.Tuner:
     """Print the plan, and return a Tuner whose ``fit()`` runs the sweep and returns Ray's ``ResultGrid``.
@@ -83,6 +78,8 @@ def build_tuner(
         callbacks: Ray Tune's callbacks and loggers. An error in one is logged, and the sweep continues.
         stop: Ray Tune's ``stop``: numbers by metric, a function of a trial's id and its result, or a Stopper. If
             nothing else gives the sweep a budget, ``{"training_iteration": N}`` is its budget, N epochs.
+        tune_config: Ray Tune's configuration of the search. What cannot be honoured is an error.
+        run_config: Ray Tune's configuration of the run, likewise.
         **changes: Fields of :class:`SweepOptions` that differ, for example ``num_samples=50``. ``scheduler`` may also
             be a scheduler of Ray Tune. Pass Ray's objects again to resume the sweep.
 
@@ -91,30 +88,20 @@ def build_tuner(
     """
     if not isinstance(experiment, Experiment):
         raise SweepError(f"build_tuner() needs an Experiment(...), but got {written(experiment)}; give it first")
-    if sampler is not None and search_alg is not None:
-        raise SweepError("sampler and search_alg both say what proposes the trials; give one")
-    if sampler is not None:
-        if not isinstance(sampler, BaseSampler):
-            raise SweepError(
-                f"sampler={written(sampler)}: give an object, such as optuna.samplers.QMCSampler(); "
-                f"a name is search='tpe'"
-            )
-        named = changes.get("search", SweepOptions.search if options is None else options.search)
-        if named != SweepOptions.search:
-            raise SweepError(f"search={named!r} and sampler={sampler!r} both say what proposes the trials; give one")
-        if changes.get("resume") is None:  # a resumed sweep keeps the name with which it began
-            changes["search"] = type(sampler).__name__
     if options is not None and not isinstance(options, SweepOptions):
         raise SweepError(
             f"build_tuner(experiment, {options!r}): the second argument is a SweepOptions; name the argument, such as "
-            f"num_samples=8, callbacks=[...] or scheduler=ASHAScheduler()"
+            f"num_samples=8, tune_config=... or scheduler=ASHAScheduler()"
         )
-    experiment, search = take_search(search_alg, experiment, changes)
-    scheduler = take_scheduler(changes)
+    arguments = {"search_alg": search_alg, "callbacks": callbacks, "stop": stop, **changes}
+    arguments |= {"tune_config": tune_config, "run_config": run_config}
+    experiment, given, changes = read_arguments(experiment, arguments)
+    if sampler is not None:
+        check_sampler(sampler, given, changes.get("search", (options or SweepOptions()).search))
+        given = replace(given, sampler=sampler)
+        if changes.get("resume") is None:  # a resumed sweep keeps the name with which it began
+            changes["search"] = type(sampler).__name__
     options = with_file(options, changes)
-    given = GivenObjects(
-        sampler=sampler, scheduler=scheduler, callbacks=read_callbacks(callbacks), stop=read_stop(stop), **search
-    )
     options = replace(options, epochs=epochs_of(given.stop, experiment, options))
     prepare_terminal()
     refused = [name for name in COMMAND_LINE_ONLY if getattr(options, name)]
@@ -126,6 +113,17 @@ def build_tuner(
     plan = with_notes(make_plan(experiment, options, given))
     print(harmless("\n".join(plan_lines(plan))), flush=True)
     return SweepTuner(plan)
+
+
+def check_sampler(sampler: object, given: GivenObjects, search: str) -> None:
+    """Check that a sampler is one, and that nothing else proposes the trials."""
+    if not isinstance(sampler, BaseSampler):
+        raise SweepError(
+            f"sampler={written(sampler)}: give an object, such as optuna.samplers.QMCSampler(); a name is search='tpe'"
+        )
+    if given.search_alg is not None or search != SweepOptions.search:
+        other = f"search={search!r}" if given.search_alg is None else f"search_alg={type(given.search_alg).__name__}"
+        raise SweepError(f"{other} and sampler={sampler!r} both say what proposes the trials; give one")
 
 
 class SweepTuner(tune.Tuner):

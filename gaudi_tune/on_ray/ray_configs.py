@@ -1,0 +1,146 @@
+"""The fields of Ray Tune's TuneConfig and RunConfig in the words of a sweep, or what to write in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import timedelta
+from typing import Any
+
+from gaudi_tune.base import names
+from gaudi_tune.base.errors import SweepError
+from gaudi_tune.define.experiment import Experiment
+
+REFUSED = {
+    "param_space": "the space belongs to the Experiment; give it as Experiment(space=...)",
+    "trainable": "the train loop belongs to the Experiment; give it as Experiment(train_loop=...)",
+    "resources_per_trial": "a trial has whole devices; give workers_per_trial=N",
+    "resources": "a trial has whole devices; give workers_per_trial=N",
+    "scaling_config": "a trial has whole devices; give workers_per_trial=N",
+    "trial_name_creator": "trials are trial-001 and so on, by which a resume finds them; leave it out",
+    "trial_dirname_creator": "trials are in trial-001 and so on, where a resume finds them; leave it out",
+    "chdir_to_trial_dir": "where a train loop runs does not depend on its trial; leave it out",
+    "storage_filesystem": "a sweep is in a folder that every node sees; give that as storage_path",
+    "sync_config": "a sweep copies nothing elsewhere; give a folder that every node sees as storage_path",
+    "progress_reporter": "the terminal and the live page show the progress; leave it out, or give a callback",
+    "log_to_file": "what workers print is in the logs of Ray's session; leave it out",
+    "logging_config": "workers log as Ray's do; leave it out",
+    "max_failures": "give retries=N",
+    "fail_fast": "give same_errors=1",
+    "local_dir": "give storage=FOLDER",
+    "worker_runtime_env": "workers have the environment of this process; leave it out",
+}
+"""What no sweep can do, with what to write instead."""
+NO_EFFECT = ("reuse_actors", "verbose")
+"""What a sweep decides itself: its workers stay warm from trial to trial, and it prints its own progress."""
+
+
+def with_configs(arguments: Mapping[str, Any], experiment: Experiment) -> dict[str, Any]:
+    """Return the arguments of build_tuner() with the fields of Ray's configurations among them, in the sweep's words.
+
+    Raises:
+        SweepError: A field cannot be honoured, or is given twice.
+    """
+    merged, in_configs = _merged(arguments)
+    for name in merged:
+        if name in REFUSED:
+            raise SweepError(f"{name}: {REFUSED[name]}")
+    for name in NO_EFFECT:
+        merged.pop(name, None)
+    if merged.get("resume") is not None:  # a resumed sweep keeps what it began with
+        for name in {"name", "num_samples", "metric", "mode"} & in_configs:
+            del merged[name]
+    if "checkpoint_config" in merged:
+        merged |= _read_checkpoints(merged.pop("checkpoint_config"), merged.get("metric") or experiment.metric)
+    for name, read in READERS.items():
+        if name in merged:
+            merged |= read(merged.pop(name))
+    return merged | _objectives(merged.pop("metric", None), merged.pop("mode", None), experiment)
+
+
+def _merged(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """Return the arguments with the fields of the configurations, and the names of these fields."""
+    merged, in_configs = dict(arguments), dict[str, Any]()
+    for word in ("tune_config", "run_config"):
+        in_configs |= _given_in(word, merged.pop(word, None))
+    for name, value in in_configs.items():
+        if merged.get(name) not in (None, ()):
+            raise SweepError(f"{name} is given twice: as an argument, and in Ray's configuration; give it once")
+        merged[name] = value
+    return merged, set(in_configs)
+
+
+def _given_in(word: str, config: Any) -> dict[str, Any]:
+    """Return the fields of a configuration that are not as Ray has them by default."""
+    if config is None:
+        return {}
+    if isinstance(config, type) or not is_dataclass(config):
+        example = {"tune_config": "TuneConfig", "run_config": "RunConfig"}[word]
+        raise SweepError(f"{word}={config!r}: give an object, such as tune.{example}(...)")
+    kind: Any = type(config)
+    usual = kind()
+    values = {each.name: getattr(config, each.name) for each in fields(config)}
+    return {name: value for name, value in values.items() if value != getattr(usual, name)}
+
+
+def _objectives(metric: str | None, mode: str | None, experiment: Experiment) -> dict[str, Any]:
+    if metric is None and mode is None:
+        return {}
+    if metric not in (None, experiment.metric) and experiment.metric != names.VAL_ACCURACY:
+        raise SweepError(f"metric={metric!r}: the Experiment's is {experiment.metric!r}; leave one of them out")
+    if mode is not None and experiment.mode not in (None, mode) and metric in (None, experiment.metric):
+        raise SweepError(f"mode={mode!r}: the Experiment's is {experiment.mode!r}; leave one of them out")
+    name = metric or experiment.metric
+    return {"objectives": (name if mode is None else f"{name}:{mode}",)}
+
+
+def _read_time_budget(seconds: float | timedelta | None) -> dict[str, Any]:
+    if seconds is None:
+        return {}
+    return {"time_budget": (seconds.total_seconds() if isinstance(seconds, timedelta) else seconds) / 60}
+
+
+def _read_samples(number: int | None) -> dict[str, Any]:
+    if number == -1:
+        raise SweepError("num_samples=-1: a sweep has a number of trials; give one, and time_budget_s ends it earlier")
+    return {"num_samples": number}
+
+
+def _read_storage(path: Any) -> dict[str, Any]:
+    if "://" in str(path):
+        raise SweepError(f"storage_path={path!r}: a sweep is in a folder that every node sees; give its path")
+    return {"storage": path}
+
+
+def _read_failures(config: Any) -> dict[str, Any]:
+    if config.fail_fast not in (False, True):
+        raise SweepError(f"fail_fast={config.fail_fast!r}: a sweep ends in order after an error; give fail_fast=True")
+    if config.max_failures < 0:
+        raise SweepError("max_failures=-1: a trial that always fails would never end; give a number")
+    retries = {"retries": config.max_failures} if config.max_failures else {}
+    return {**retries, **({"same_errors": 1} if config.fail_fast else {})}
+
+
+def _read_checkpoints(config: Any, metric: str) -> dict[str, Any]:
+    rules = {
+        "num_to_keep": (config.num_to_keep in (None, 1), "a trial keeps its best and its latest; leave it out"),
+        "checkpoint_score_attribute": (
+            config.checkpoint_score_attribute in (None, metric),
+            "the sweep's metric says which is the best; leave it out",
+        ),
+        "checkpoint_frequency": (config.checkpoint_frequency in (0, 1), "give checkpoint_minutes=M, or 1: each report"),
+        "checkpoint_at_end": (not config.checkpoint_at_end, "each trial that may win is saved; leave it out"),
+    }
+    for name, (is_possible, instead) in rules.items():
+        if not is_possible:
+            raise SweepError(f"{name}={getattr(config, name)!r}: {instead}")
+    return {"checkpoint_minutes": 0.0} if config.checkpoint_frequency else {}
+
+
+READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "num_samples": _read_samples,
+    "time_budget_s": _read_time_budget,
+    "storage_path": _read_storage,
+    "failure_config": _read_failures,
+}
+"""Functions that return the options for a field of Ray's."""

@@ -1,0 +1,145 @@
+"""Ray Tune's TuneConfig and RunConfig: what becomes of each of their fields."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import train, tune
+from ray.tune.schedulers import ASHAScheduler
+from ray.tune.search.optuna import OptunaSearch
+
+from gaudi_tune import Experiment, SweepError, build_tuner
+from gaudi_tune.define.options import PROJECT_ROOT, TRAITS
+from gaudi_tune.on_ray.ray_configs import NO_EFFECT, READERS, REFUSED
+from tests.helpers.loops import quadratic
+
+OWN = Experiment(train_loop=quadratic, space={"x": tune.uniform(-1.0, 1.0)})
+SCORED = replace(OWN, metric="score", mode="max")
+
+
+def plan_of(experiment: Experiment, storage: Path, **arguments: Any) -> Any:
+    tuner: Any = build_tuner(experiment, **{"device": "cpu", "storage": storage, **arguments})
+    return tuner.plan
+
+
+def test_every_field_is_taken_or_refused() -> None:
+    known = {*REFUSED, *NO_EFFECT, *READERS, *TRAITS, "metric", "mode", "checkpoint_config", "max_concurrent_trials"}
+    known |= {"search_alg", "callbacks", "stop"}
+    for config in (tune.TuneConfig, tune.RunConfig, train.RunConfig):
+        assert {each.name for each in fields(config)} <= known
+
+
+def test_what_the_configurations_say_is_in_the_plan(tmp_path: Path) -> None:
+    tune_config = tune.TuneConfig(
+        metric="score", mode="max", num_samples=7, max_concurrent_trials=1, time_budget_s=timedelta(minutes=3),
+        scheduler=ASHAScheduler(max_t=5), search_alg=OptunaSearch(), reuse_actors=True,
+    )  # fmt: skip
+    run_config = tune.RunConfig(
+        name="mine", storage_path=str(tmp_path / "there"), stop={"training_iteration": 5}, verbose=0,
+        failure_config=tune.FailureConfig(max_failures=2),
+        checkpoint_config=tune.CheckpointConfig(
+            num_to_keep=1, checkpoint_score_attribute="score", checkpoint_frequency=1
+        ),
+    )  # fmt: skip
+    tuner: Any = build_tuner(OWN, tune_config=tune_config, run_config=run_config, device="cpu")
+    plan = tuner.plan
+    options = plan.options
+    assert (plan.name, plan.folder.parent) == ("mine", tmp_path / "there")
+    assert [str(objective) for objective in plan.objectives] == ["max score"]
+    assert (plan.num_samples, plan.groups, plan.budget.total) == (7, 1, 5)
+    assert (options.time_budget, options.retries, options.checkpoint_minutes) == (3.0, 2, 0.0)
+    assert (options.scheduler, options.search) == ("ray.AsyncHyperBandScheduler", "ray.OptunaSearch")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_ray_has_by_default_changes_nothing(storage: Path) -> None:
+    usual, given = (
+        plan_of(SCORED, storage, name="x", **configs)
+        for configs in ({}, {"tune_config": tune.TuneConfig(), "run_config": tune.RunConfig()})
+    )
+    assert given.options == usual.options
+
+
+def test_rays_words_are_taken_as_arguments_too(storage: Path) -> None:
+    plan = plan_of(
+        OWN,
+        storage,
+        metric="score",
+        mode="max",
+        max_concurrent_trials=1,
+        time_budget_s=90,
+        failure_config=tune.FailureConfig(fail_fast=True),
+    )
+    assert (plan.groups, plan.options.time_budget, str(plan.objectives[0])) == (1, 1.5, "max score")
+    assert plan.options.same_errors == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tune_config": tune.TuneConfig}, r"give an object, such as tune.TuneConfig\(...\)"),
+        ({"run_config": {"name": "x"}}, r"run_config={'name': 'x'}: give an object, such as tune.RunConfig"),
+        ({"tune_config": tune.TuneConfig(num_samples=-1)}, "num_samples=-1: a sweep has a number of trials; give one"),
+        (
+            {"tune_config": tune.TuneConfig(num_samples=3), "num_samples": 4},
+            "num_samples is given twice: as an argument",
+        ),
+        ({"tune_config": tune.TuneConfig(metric="loss")}, "metric='loss': the Experiment's is 'score'; leave one"),
+        ({"tune_config": tune.TuneConfig(mode="min")}, "mode='min': the Experiment's is 'max'; leave one"),
+        (
+            {"tune_config": tune.TuneConfig(trial_name_creator=str)},
+            "trial_name_creator: trials are trial-001 and so on",
+        ),
+        (
+            {"run_config": tune.RunConfig(storage_path="s3://bucket")},
+            "storage_path='s3://bucket': a sweep is in a folder",
+        ),
+        ({"run_config": tune.RunConfig(log_to_file=True)}, "log_to_file: what workers print is in the logs"),
+        (
+            {"run_config": tune.RunConfig(sync_config=tune.SyncConfig(sync_period=9))},
+            "sync_config: a sweep copies nothing",
+        ),
+        (
+            {"run_config": tune.RunConfig(checkpoint_config=tune.CheckpointConfig(num_to_keep=3))},
+            "num_to_keep=3: a trial keeps its best and its latest; leave it out",
+        ),
+        (
+            {"run_config": tune.RunConfig(checkpoint_config=tune.CheckpointConfig(checkpoint_score_attribute="loss"))},
+            "checkpoint_score_attribute='loss': the sweep's metric says which is the best",
+        ),
+        (
+            {"run_config": tune.RunConfig(failure_config=tune.FailureConfig(max_failures=-1))},
+            "max_failures=-1: a trial that always fails would never end; give a number",
+        ),
+        (
+            {"resources_per_trial": {"gpu": 1}},
+            "resources_per_trial: a trial has whole devices; give workers_per_trial=N",
+        ),
+        ({"param_space": {}}, r"param_space: the space belongs to the Experiment; give it as Experiment\(space=...\)"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_with_what_to_write(
+    arguments: dict[str, Any], message: str, storage: Path
+) -> None:
+    with pytest.raises(SweepError, match=message):
+        plan_of(SCORED, storage, **arguments)
+
+
+def test_the_page_maps_every_word_and_its_script_makes_a_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (PROJECT_ROOT / "docs" / "from-ray-tune.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    (script,) = re.findall(r"```python\n(.*?)results = ", page, flags=re.DOTALL)
+    exec(script, {"train_loop": quadratic})
+    told = capsys.readouterr().out
+    assert "at most 20 epochs each" in told
+    assert "callbacks: TBXLoggerCallback" in told
+    for name in (*REFUSED, *NO_EFFECT, *READERS, "metric", "max_concurrent_trials", "checkpoint_config"):
+        assert f"`{name}`" in page, json.dumps(name)
