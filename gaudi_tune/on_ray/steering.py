@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import counted, format_params
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.sweep.record.events import Event, SearchCut, Steered, StopAsked, TrialsAsked
+from gaudi_tune.sweep.record.events import Event, SearchCut, SearchExhausted, Steered, StopAsked, TrialsAsked
 from gaudi_tune.sweep.record.sweep_file import keep_num_samples
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import trial_name
@@ -141,9 +141,11 @@ class Steering:
         self._searcher.num_trials = self._searcher.proposed
         self._tell(SearchCut(num_trials=self._searcher.proposed))
 
-    def end_search(self, reason: str) -> None:
-        """Let no more trials of the search begin, since nothing proposes any."""
-        self._want_trials(self._searcher.proposed, reason)
+    def end_search(self) -> None:
+        """Let no more trials of the search begin, since what proposes them has no more."""
+        number = self._searcher.num_trials = self._searcher.proposed
+        keep_num_samples(self._plan.folder, number)
+        self._tell(SearchExhausted(num_trials=number, source=self._plan.options.search))
 
     def _end(self) -> str:
         waiting = len(self._searcher.requested_configs)

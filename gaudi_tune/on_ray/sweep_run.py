@@ -101,7 +101,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.trackers, self.views = announcer.trackers, announcer.views
         self.steering = Steering(plan, state, searcher, announcer.tell)
         """Takes requests of people, from any thread."""
-        searcher.source_is_exhausted = lambda: self.steering.end_search(f"{options.search} has no more configurations")
+        searcher.source_is_exhausted = self.steering.end_search
         self.page = LivePage(plan, announcer.tracker_address, self.steering.ask)
         self.views += [self.page, DrawPictures(plan, announcer.tracker_address, announcer.show)]
         if not in_notebook():  # a notebook shows the page instead

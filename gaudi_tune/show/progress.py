@@ -50,6 +50,8 @@ class ShowProgress:
                 self._begin(state)
             case events.Steered():
                 self._print(f"by hand: {event.request}")
+            case events.SearchExhausted():
+                self._print(f"no more trials begin: {event.source} has no more configurations")
             case events.SearchCut():
                 self._print(
                     "--time-budget: no more trials begin; those that run and the confirmation need the time left"

@@ -138,6 +138,12 @@ def test_what_was_wanted_outlives_a_search_that_the_time_budget_cuts_short(run: 
     assert other.searcher.suggest("next")["x"] == 0.5  # type: ignore[index]
 
 
+def test_a_search_whose_source_has_no_more_is_over_also_after_a_resume(run: SweepRun) -> None:
+    run.steering.end_search()
+    assert (run.state.num_trials, run.state.cut) == (3, False)
+    assert json.loads((run.plan.folder / "sweep.json").read_text())["options"]["num_samples"] == 3
+
+
 def test_the_end_says_that_configurations_that_wait_are_dropped(run: SweepRun) -> None:
     asked(run, do="try", config={"x": 0.5})
     asked(run, do="try", config={"x": 0.4})

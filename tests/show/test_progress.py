@@ -17,6 +17,7 @@ from gaudi_tune.sweep.record.events import (
     Ending,
     PlaceChanged,
     Reported,
+    SearchExhausted,
     SweepBegan,
     SweepEnded,
     SweepEnding,
@@ -137,6 +138,7 @@ def test_what_a_person_asks_and_how_trials_and_the_sweep_go_on_is_said(capsys: p
     fed.report(2, 1, 0.5)
     fed.save(2)
     shown.show(TrialsAsked(request="2 more trials", num_trials=5), fed.state)
+    shown.show(SearchExhausted(num_trials=5, source="ray.OptunaSearch"), fed.state)
     for trial in (1, 2):
         shown.show(TrialRecovered(trial=trial), fed.state)
     shown.show(PlaceChanged(trial=1, workers=4), fed.state)
@@ -144,6 +146,7 @@ def test_what_a_person_asks_and_how_trials_and_the_sweep_go_on_is_said(capsys: p
     shown.show(SweepEnding(ending=Ending("its time is spent", 0, at_once=True)), fed.state)
     assert [line.partition("] ")[2] for line in capsys.readouterr().out.splitlines()] == [
         "by hand: 2 more trials",
+        "no more trials begin: ray.OptunaSearch has no more configurations",
         "trial 001  lost its trial actor, continues from its beginning",
         "trial 002  lost its trial actor, continues from its last checkpoint",
         "trial 001  moves to 4 cpu, from the checkpoint it saves now",

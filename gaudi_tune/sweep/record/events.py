@@ -169,6 +169,14 @@ class SearchCut(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SearchExhausted(SearchCut):
+    """No more trials begin, also after a resume: what proposes them has no more."""
+
+    source: str
+    """What proposed them."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SweepEnding(Event):
     """The sweep ends before its last trial has."""
 

@@ -103,7 +103,7 @@ class SweepState:
             case events.Steered():
                 self._steer(event)
             case events.SearchCut():
-                self.num_trials = event.num_trials
+                self._cut(event)
             case events.SweepEnding():
                 self.ending = event.ending
             case events.EndingWithdrawn():
@@ -429,6 +429,12 @@ class SweepState:
             trial.point = ()
         if trial in self.front:
             self._take_front(self.searched)
+
+    def _cut(self, event: events.SearchCut) -> None:
+        """Note that no more trials begin."""
+        self.num_trials = event.num_trials
+        if isinstance(event, events.SearchExhausted):
+            self._num_trials_uncut = event.num_trials
 
     def _steer(self, event: events.Steered) -> None:
         """Note what a person asked."""
