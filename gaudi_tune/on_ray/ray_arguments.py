@@ -24,7 +24,7 @@ from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater,
 from ray.tune.stopper import CombinedStopper, Stopper
 
 from gaudi_tune.base import names
-from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.define.experiment import USUAL_BUDGET, Experiment
 from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.objective import Objective
@@ -47,6 +47,9 @@ def read_arguments(
     callbacks, stop = read_callbacks(changes.pop("callbacks") or ()), read_stop(changes.pop("stop"))
     experiment, search = take_search(changes.pop("search_alg"), experiment, changes)
     limits = (search.pop("max_concurrent", None), changes.pop("max_concurrent_trials", None))
+    for limit in limits:
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise SweepError(f"max_concurrent_trials={written(limit)}: give a whole number, such as 4")
     max_concurrent = min((limit for limit in limits if limit), default=None)
     scheduler = take_scheduler(changes)
     given = GivenObjects(scheduler=scheduler, callbacks=callbacks, stop=stop, max_concurrent=max_concurrent, **search)
@@ -56,14 +59,16 @@ def read_arguments(
 def read_callbacks(callbacks: Any) -> Sequence[tune.Callback]:
     """Return the callbacks, if they are callbacks of Ray Tune."""
     if isinstance(callbacks, tune.Callback) or not isinstance(callbacks, Sequence):
-        raise SweepError(f"callbacks={callbacks!r}: give a list of callbacks, such as callbacks=[TBXLoggerCallback()]")
+        raise SweepError(
+            f"callbacks={written(callbacks)}: give a list of callbacks, such as callbacks=[TBXLoggerCallback()]"
+        )
     for callback in callbacks:
         if isinstance(callback, type):
             raise SweepError(f"callbacks: {callback.__name__} is a class; give an object, {callback.__name__}()")
         if not isinstance(callback, tune.Callback):
             raise SweepError(
-                f"callbacks: {callback!r} is no ray.tune.Callback; derive it from that, or call it in the train loop "
-                f"if it belongs to the training"
+                f"callbacks: {written(callback)} is no ray.tune.Callback; derive it from that, or call it in the train "
+                f"loop if it belongs to the training"
             )
     return list(callbacks)
 
@@ -76,7 +81,7 @@ def read_stop(stop: Any) -> Any:
     if isinstance(stop, Mapping):
         for name, value in stop.items():
             if not isinstance(name, str) or not isinstance(value, Real):
-                raise SweepError(f"stop: {name!r}: {value!r} is no number for a metric; give one, {example}")
+                raise SweepError(f"stop: {name!r}: {written(value)} is no number for a metric; give one, {example}")
         return dict(stop)
     if isinstance(stop, list | tuple) and stop and all(isinstance(part, Stopper) for part in stop):
         return CombinedStopper(*stop)
@@ -85,7 +90,7 @@ def read_stop(stop: Any) -> Any:
     if callable(stop) and not isinstance(stop, type) and _takes_two(stop):
         return stop
     raise SweepError(
-        f"stop={stop!r}: give numbers by metric, {example}; a function of a trial's id and its result; or a "
+        f"stop={written(stop)}: give numbers by metric, {example}; a function of a trial's id and its result; or a "
         f"ray.tune.Stopper"
     )
 
@@ -170,8 +175,8 @@ def check_goal(argument: str, goal: tuple[Any, Any], objective: Objective) -> No
     for word, own, value in (("metric", goal[0], objective.name), ("mode", goal[1], objective.mode)):
         if own not in (None, value):
             raise SweepError(
-                f"{argument}: its {word} is {own!r}, and the Experiment's is {value!r}; leave it out there, or give "
-                f"the Experiment {word}={own!r}"
+                f"{argument}: its {word} is {written(own)}, and the Experiment's is {written(value)}; leave it out there, "
+                f"or give the Experiment {word}={written(own)}"
             )
 
 
@@ -217,7 +222,7 @@ def take_search(search_alg: Any, experiment: Experiment, changes: dict[str, Any]
     for name in ("search", "learn_from"):
         if name in changes:
             raise SweepError(
-                f"{name}={changes[name]!r} is for the sweep's own samplers; leave it out, or search_alg={kind}"
+                f"{name}={written(changes[name])} is for the sweep's own samplers; leave it out, or search_alg={kind}"
             )
     given = {"search_alg": search_alg, "max_concurrent": max_concurrent}
     is_new = changes.get("resume") is None  # a resumed sweep keeps what it began with
@@ -226,7 +231,7 @@ def take_search(search_alg: Any, experiment: Experiment, changes: dict[str, Any]
         # Else the searcher would hear of the end of a weak trial, which pauses, only at the end of the sweep.
         changes.setdefault("scheduler", "asha")
     metric, mode = goal_of(search_alg)
-    if is_new and isinstance(metric, list) and "objectives" not in changes:
+    if is_new and isinstance(metric, list) and isinstance(mode, list) and "objectives" not in changes:
         changes["objectives"] = tuple(f"{name}:{each}" for name, each in zip(metric, mode, strict=True))
     if not isinstance(search_alg, BasicVariantGenerator):
         return experiment, given
@@ -253,7 +258,7 @@ def read_search(search_alg: Any) -> tuple[Any, int | None]:
         raise SweepError(f"search_alg={kind} is a class; give an object, {kind}(...)")
     if isinstance(search_alg, str | BaseSampler):
         word = "search" if isinstance(search_alg, str) else "sampler"
-        raise SweepError(f"search_alg={search_alg!r}: search_alg is for objects of Ray Tune; give it as {word}=")
+        raise SweepError(f"search_alg={written(search_alg)}: search_alg is for objects of Ray Tune; give it as {word}=")
     if isinstance(search_alg, Repeater):
         raise SweepError(
             f"search_alg={kind}: it repeats every trial; give its searcher, and confirm=K, seeds=S, which repeat "
@@ -277,7 +282,7 @@ def check_search(plan: Plan) -> None:
     """
     search_alg, space, objectives = plan.given.search_alg, plan.experiment.search_space, plan.objectives
     argument, (metric, mode) = f"search_alg={type(search_alg).__name__}", goal_of(search_alg)
-    if isinstance(metric, list):
+    if isinstance(metric, list) and isinstance(mode, list):
         own, ours = list(zip(metric, mode, strict=True)), [(each.name, each.mode) for each in objectives]
         if own != ours:
             raise SweepError(f"{argument}: its metrics and modes are {own}, and objectives= has {ours}; give the same")

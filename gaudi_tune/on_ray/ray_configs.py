@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
+from numbers import Real
 from typing import Any
 
+from ray import tune
+
 from gaudi_tune.base import names
-from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.define.experiment import Experiment
 
 REFUSED = {
@@ -76,7 +79,7 @@ def _given_in(word: str, config: Any) -> dict[str, Any]:
         return {}
     if isinstance(config, type) or not is_dataclass(config):
         example = {"tune_config": "TuneConfig", "run_config": "RunConfig"}[word]
-        raise SweepError(f"{word}={config!r}: give an object, such as tune.{example}(...)")
+        raise SweepError(f"{word}={written(config)}: give an object, such as tune.{example}(...)")
     kind: Any = type(config)
     usual = kind()
     values = {each.name: getattr(config, each.name) for each in fields(config)}
@@ -87,9 +90,9 @@ def _objectives(metric: str | None, mode: str | None, experiment: Experiment) ->
     if metric is None and mode is None:
         return {}
     if metric not in (None, experiment.metric) and experiment.metric != names.VAL_ACCURACY:
-        raise SweepError(f"metric={metric!r}: the Experiment's is {experiment.metric!r}; leave one of them out")
+        raise SweepError(f"metric={written(metric)}: the Experiment's is {experiment.metric!r}; leave one of them out")
     if mode is not None and experiment.mode not in (None, mode) and metric in (None, experiment.metric):
-        raise SweepError(f"mode={mode!r}: the Experiment's is {experiment.mode!r}; leave one of them out")
+        raise SweepError(f"mode={written(mode)}: the Experiment's is {experiment.mode!r}; leave one of them out")
     name = metric or experiment.metric
     return {"objectives": (name if mode is None else f"{name}:{mode}",)}
 
@@ -97,7 +100,10 @@ def _objectives(metric: str | None, mode: str | None, experiment: Experiment) ->
 def _read_time_budget(seconds: float | timedelta | None) -> dict[str, Any]:
     if seconds is None:
         return {}
-    return {"time_budget": (seconds.total_seconds() if isinstance(seconds, timedelta) else seconds) / 60}
+    number = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+    if isinstance(number, bool) or not isinstance(number, Real):
+        raise SweepError(f"time_budget_s={written(seconds)}: give a number of seconds, such as 3600")
+    return {"time_budget": float(number) / 60}
 
 
 def _read_samples(number: int | None) -> dict[str, Any]:
@@ -108,13 +114,21 @@ def _read_samples(number: int | None) -> dict[str, Any]:
 
 def _read_storage(path: Any) -> dict[str, Any]:
     if "://" in str(path):
-        raise SweepError(f"storage_path={path!r}: a sweep is in a folder that every node sees; give its path")
+        raise SweepError(f"storage_path={written(path)}: a sweep is in a folder that every node sees; give its path")
     return {"storage": path}
 
 
+def _check_kind(name: str, config: Any, kind: type[Any]) -> None:
+    if not isinstance(config, kind):
+        raise SweepError(f"{name}={written(config)}: give an object, such as tune.{kind.__name__}(...)")
+
+
 def _read_failures(config: Any) -> dict[str, Any]:
+    _check_kind("failure_config", config, tune.FailureConfig)
     if config.fail_fast not in (False, True):
-        raise SweepError(f"fail_fast={config.fail_fast!r}: a sweep ends in order after an error; give fail_fast=True")
+        raise SweepError(
+            f"fail_fast={written(config.fail_fast)}: a sweep ends in order after an error; give fail_fast=True"
+        )
     if config.max_failures < 0:
         raise SweepError("max_failures=-1: a trial that always fails would never end; give a number")
     retries = {"retries": config.max_failures} if config.max_failures else {}
@@ -122,6 +136,7 @@ def _read_failures(config: Any) -> dict[str, Any]:
 
 
 def _read_checkpoints(config: Any, metric: str) -> dict[str, Any]:
+    _check_kind("checkpoint_config", config, tune.CheckpointConfig)
     rules = {
         "num_to_keep": (config.num_to_keep in (None, 1), "a trial keeps its best and its latest; leave it out"),
         "checkpoint_score_attribute": (
@@ -133,7 +148,7 @@ def _read_checkpoints(config: Any, metric: str) -> dict[str, Any]:
     }
     for name, (is_possible, instead) in rules.items():
         if not is_possible:
-            raise SweepError(f"{name}={getattr(config, name)!r}: {instead}")
+            raise SweepError(f"{name}={written(getattr(config, name))}: {instead}")
     return {"checkpoint_minutes": 0.0} if config.checkpoint_frequency else {}
 
 

@@ -90,8 +90,8 @@ def build_tuner(
         raise SweepError(f"build_tuner() needs an Experiment(...), but got {written(experiment)}; give it first")
     if options is not None and not isinstance(options, SweepOptions):
         raise SweepError(
-            f"build_tuner(experiment, {options!r}): the second argument is a SweepOptions; name the argument, such as "
-            f"num_samples=8, tune_config=... or scheduler=ASHAScheduler()"
+            f"build_tuner(experiment, {written(options)}): the second argument is a SweepOptions; name the argument, "
+            f"such as num_samples=8, tune_config=... or scheduler=ASHAScheduler()"
         )
     arguments = {"search_alg": search_alg, "callbacks": callbacks, "stop": stop, **changes}
     arguments |= {"tune_config": tune_config, "run_config": run_config}
@@ -122,8 +122,10 @@ def check_sampler(sampler: object, given: GivenObjects, search: str) -> None:
             f"sampler={written(sampler)}: give an object, such as optuna.samplers.QMCSampler(); a name is search='tpe'"
         )
     if given.search_alg is not None or search != SweepOptions.search:
-        other = f"search={search!r}" if given.search_alg is None else f"search_alg={type(given.search_alg).__name__}"
-        raise SweepError(f"{other} and sampler={sampler!r} both say what proposes the trials; give one")
+        other = (
+            f"search={written(search)}" if given.search_alg is None else f"search_alg={type(given.search_alg).__name__}"
+        )
+        raise SweepError(f"{other} and sampler={written(sampler)} both say what proposes the trials; give one")
 
 
 class SweepTuner(tune.Tuner):

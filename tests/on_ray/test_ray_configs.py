@@ -121,6 +121,9 @@ def test_rays_words_are_taken_as_arguments_too(storage: Path) -> None:
             {"resources_per_trial": {"gpu": 1}},
             "resources_per_trial: a trial has whole devices; give workers_per_trial=N",
         ),
+        ({"time_budget_s": "long"}, "time_budget_s='long': give a number of seconds"),
+        ({"max_concurrent_trials": "two"}, "max_concurrent_trials='two': give a whole number"),
+        ({"failure_config": {"max_failures": 1}}, r"give an object, such as tune.FailureConfig\(...\)"),
         ({"param_space": {}}, r"param_space: the space belongs to the Experiment; give it as Experiment\(space=...\)"),
     ],
 )
