@@ -175,8 +175,8 @@ def check_goal(argument: str, goal: tuple[Any, Any], objective: Objective) -> No
     for word, own, value in (("metric", goal[0], objective.name), ("mode", goal[1], objective.mode)):
         if own not in (None, value):
             raise SweepError(
-                f"{argument}: its {word} is {written(own)}, and the Experiment's is {written(value)}; leave it out there, "
-                f"or give the Experiment {word}={written(own)}"
+                f"{argument}: its {word} is {written(own)}, and the Experiment's is {written(value)}; leave it out "
+                f"there, or give the Experiment {word}={written(own)}"
             )
 
 
