@@ -97,7 +97,7 @@ def _objectives(metric: str | None, mode: str | None, experiment: Experiment) ->
     return {"objectives": (name if mode is None else f"{name}:{mode}",)}
 
 
-def _read_time_budget(seconds: float | timedelta | None) -> dict[str, Any]:
+def _read_time_budget(seconds: Any) -> dict[str, Any]:
     if seconds is None:
         return {}
     number = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
