@@ -86,7 +86,7 @@ class Plan:
     """How many devices a trial may take when they would be idle; or the reason why it may not, if a user might ask."""
     graphs: Graphs | None = None
     """The compiled graphs. None: nothing is compiled, or the graphs are unknown."""
-    given: GivenObjects = NOTHING_GIVEN
+    objects: GivenObjects = NOTHING_GIVEN
     """The objects that Python code gave besides the options."""
     cluster: str | None = None
     """Address and size of the Ray cluster that the sweep has joined. None: the sweep starts its own Ray."""

@@ -52,8 +52,8 @@ def read_arguments(
             raise SweepError(f"max_concurrent_trials={written(limit)}: give a whole number, such as 4")
     max_concurrent = min((limit for limit in limits if limit), default=None)
     scheduler = take_scheduler(changes)
-    given = GivenObjects(scheduler=scheduler, callbacks=callbacks, stop=stop, max_concurrent=max_concurrent, **search)
-    return experiment, given, changes
+    objects = GivenObjects(scheduler=scheduler, callbacks=callbacks, stop=stop, max_concurrent=max_concurrent, **search)
+    return experiment, objects, changes
 
 
 def read_callbacks(callbacks: Any) -> Sequence[tune.Callback]:
@@ -172,11 +172,11 @@ def check_scheduler(scheduler: TrialScheduler, plan: Plan) -> None:
 
 def check_goal(argument: str, goal: tuple[Any, Any], objective: Objective) -> None:
     """Check that an object of Ray's has no other metric or mode than the sweep."""
-    for word, own, value in (("metric", goal[0], objective.name), ("mode", goal[1], objective.mode)):
-        if own not in (None, value):
+    for word, users, value in (("metric", goal[0], objective.name), ("mode", goal[1], objective.mode)):
+        if users not in (None, value):
             raise SweepError(
-                f"{argument}: its {word} is {written(own)}, and the Experiment's is {written(value)}; leave it out "
-                f"there, or give the Experiment {word}={written(own)}"
+                f"{argument}: its {word} is {written(users)}, and the Experiment's is {written(value)}; leave it out "
+                f"there, or give the Experiment {word}={written(users)}"
             )
 
 
@@ -191,7 +191,7 @@ def note_on_length(scheduler: TrialScheduler, plan: Plan) -> str:
 
 def with_notes(plan: Plan) -> Plan:
     """Return a plan that says what Ray's objects do in it, once they are found to fit."""
-    scheduler, search_alg, notes = plan.given.scheduler, plan.given.search_alg, []
+    scheduler, search_alg, notes = plan.objects.scheduler, plan.objects.search_alg, []
     forgetful = []
     if search_alg is not None:
         check_search(plan)
@@ -203,10 +203,10 @@ def with_notes(plan: Plan) -> Plan:
             notes.append(f"{type(scheduler).__name__}: {note}")
         if not keeps_state(scheduler):
             forgetful.append(scheduler)
-    for given in forgetful:
-        kind = type(given).__name__
+    for forgetful_object in forgetful:
+        kind = type(forgetful_object).__name__
         notes.append(f"{kind} cannot keep its state: a resumed sweep begins it again, without what it has seen")
-    return replace(plan, given=replace(plan.given, notes=notes))
+    return replace(plan, objects=replace(plan.objects, notes=notes))
 
 
 def take_search(search_alg: Any, experiment: Experiment, changes: dict[str, Any]) -> tuple[Experiment, dict[str, Any]]:
@@ -224,7 +224,7 @@ def take_search(search_alg: Any, experiment: Experiment, changes: dict[str, Any]
             raise SweepError(
                 f"{name}={written(changes[name])} is for the sweep's own samplers; leave it out, or search_alg={kind}"
             )
-    given = {"search_alg": search_alg, "max_concurrent": max_concurrent}
+    objects = {"search_alg": search_alg, "max_concurrent": max_concurrent}
     is_new = changes.get("resume") is None  # a resumed sweep keeps what it began with
     if is_new:
         changes["search"] = f"{RAYS}{kind}"
@@ -232,16 +232,18 @@ def take_search(search_alg: Any, experiment: Experiment, changes: dict[str, Any]
         changes.setdefault("scheduler", "asha")
     metric, mode = goal_of(search_alg)
     if is_new and isinstance(metric, list) and isinstance(mode, list) and "objectives" not in changes:
-        changes["objectives"] = tuple(f"{name}:{each}" for name, each in zip(metric, mode, strict=True))
+        changes["objectives"] = tuple(
+            f"{metric_name}:{each_mode}" for metric_name, each_mode in zip(metric, mode, strict=True)
+        )
     if not isinstance(search_alg, BasicVariantGenerator):
-        return experiment, given
+        return experiment, objects
     if not isinstance(experiment.space, Mapping):
         raise SweepError(f"search_alg={kind}: it proposes from a mapping of ranges; give the Experiment such a space")
     space = dict(experiment.space)
     if is_new and (changes.get("num_samples") or needs_variants(space)):
         number = count_proposals(search_alg, space, changes.get("num_samples") or 1)
         changes["num_samples"] = number + bool(experiment.baseline)
-    return replace(experiment, space=space_of_variants(space)), {**given, "space": space}
+    return replace(experiment, space=space_of_variants(space)), {**objects, "space": space}
 
 
 def read_search(search_alg: Any) -> tuple[Any, int | None]:
@@ -280,20 +282,23 @@ def check_search(plan: Plan) -> None:
     Raises:
         SweepError: It has another metric or mode, fails, or proposes other hyperparameters than the space has.
     """
-    search_alg, space, objectives = plan.given.search_alg, plan.experiment.search_space, plan.objectives
+    search_alg, space, objectives = plan.objects.search_alg, plan.experiment.search_space, plan.objectives
     argument, (metric, mode) = f"search_alg={type(search_alg).__name__}", goal_of(search_alg)
     if isinstance(metric, list) and isinstance(mode, list):
-        own, ours = list(zip(metric, mode, strict=True)), [(each.name, each.mode) for each in objectives]
-        if own != ours:
-            raise SweepError(f"{argument}: its metrics and modes are {own}, and objectives= has {ours}; give the same")
+        users = list(zip(metric, mode, strict=True))
+        ours = [(objective.name, objective.mode) for objective in objectives]
+        if users != ours:
+            raise SweepError(
+                f"{argument}: its metrics and modes are {users}, and objectives= has {ours}; give the same"
+            )
     else:
         check_goal(argument, (metric, mode), objectives[0])
     try:
-        tried = replace(plan, given=replace(plan.given, search_alg=copy.deepcopy(search_alg)))
+        copied = replace(plan, objects=replace(plan.objects, search_alg=copy.deepcopy(search_alg)))
     except Exception:  # it holds a connection, for example
         return
     try:
-        source = source_of(tried)
+        source = source_of(copied)
         assert source is not None
         proposal = source.suggest("tried")
     except Exception as error:

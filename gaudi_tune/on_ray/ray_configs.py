@@ -55,9 +55,9 @@ def with_configs(arguments: Mapping[str, Any], experiment: Experiment) -> dict[s
             del merged[name]
     if "checkpoint_config" in merged:
         merged |= _read_checkpoints(merged.pop("checkpoint_config"), merged.get("metric") or experiment.metric)
-    for name, read in READERS.items():
+    for name, reader in READERS.items():
         if name in merged:
-            merged |= read(merged.pop(name))
+            merged |= reader(merged.pop(name))
     return merged | _objectives(merged.pop("metric", None), merged.pop("mode", None), experiment)
 
 
@@ -65,7 +65,7 @@ def _merged(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     """Return the arguments with the fields of the configurations, and the names of these fields."""
     merged, in_configs = dict(arguments), dict[str, Any]()
     for word in ("tune_config", "run_config"):
-        in_configs |= _given_in(word, merged.pop(word, None))
+        in_configs |= _fields_in(word, merged.pop(word, None))
     for name, value in in_configs.items():
         if merged.get(name) not in (None, ()):
             raise SweepError(f"{name} is given twice: as an argument, and in Ray's configuration; give it once")
@@ -73,7 +73,7 @@ def _merged(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     return merged, set(in_configs)
 
 
-def _given_in(word: str, config: Any) -> dict[str, Any]:
+def _fields_in(word: str, config: Any) -> dict[str, Any]:
     """Return the fields of a configuration that are not as Ray has them by default."""
     if config is None:
         return {}
@@ -82,7 +82,7 @@ def _given_in(word: str, config: Any) -> dict[str, Any]:
         raise SweepError(f"{word}={written(config)}: give an object, such as tune.{example}(...)")
     kind: Any = type(config)
     usual = kind()
-    values = {each.name: getattr(config, each.name) for each in fields(config)}
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
     return {name: value for name, value in values.items() if value != getattr(usual, name)}
 
 

@@ -56,7 +56,7 @@ class RaysScheduler(SweepScheduler):
             )
             self._reason = "by pbt"
         else:
-            self.rays, self._reason = run.plan.given.scheduler, f"by {type(run.plan.given.scheduler).__name__}"
+            self.rays, self._reason = run.plan.objects.scheduler, f"by {type(run.plan.objects.scheduler).__name__}"
         set_goal(self.rays, objective.name, objective.mode)
         self._added = set[str]()  # Tune's ids of the trials that Ray's scheduler knows
         self._restored = set[str]()  # of the trials that it knows from its state, and that Tune has yet to add

@@ -63,12 +63,12 @@ class RaysSearch:
         """Tell the searcher of the end of a trial."""
         if trial_id not in self._last_results:
             return
-        last = result or self._last_results.pop(trial_id)
+        last_result = result or self._last_results.pop(trial_id)
         self._last_results.pop(trial_id, None)
-        if error or not _has_values(last, self._objectives):
+        if error or not _has_values(last_result, self._objectives):
             self._tell("on_trial_complete", trial_id, result=None, error=True)
         else:
-            self._tell("on_trial_complete", trial_id, result=dict(last), error=False)
+            self._tell("on_trial_complete", trial_id, result=dict(last_result), error=False)
 
     def _tell(self, method: str, *arguments: Any, **named: Any) -> None:
         try:
@@ -109,13 +109,13 @@ class RaysVariants:
     """
 
     def __init__(self, generator: BasicVariantGenerator, space: Mapping[str, Any], samples: int, seed: int) -> None:
-        self._made = 0
-        self._all = partial(variants, generator, tune_entries(space), samples, seed)
-        self._rest = self._all()
+        self._count = 0
+        self._variants = partial(variants, generator, tune_entries(space), samples, seed)
+        self._rest = self._variants()
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str:
         """Return the next configuration, or ``Searcher.FINISHED`` if there is no more."""
-        self._made += 1
+        self._count += 1
         configuration = next(self._rest, None)
         if configuration is None:
             return str(Searcher.FINISHED)
@@ -129,13 +129,13 @@ class RaysVariants:
 
     def save(self) -> dict[str, Any]:
         """Return what a resumed sweep must know, as JSON can hold it."""
-        return {"made": self._made}
+        return {"made": self._count}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take what :meth:`save` returned."""
-        self._made = state["made"]
-        self._rest = self._all()
-        for _ in islice(self._rest, self._made):
+        self._count = state["made"]
+        self._rest = self._variants()
+        for _ in islice(self._rest, self._count):
             pass
 
 
@@ -165,10 +165,10 @@ def tune_range(range_: Any) -> Any:
     """Return Ray Tune's range for one of Optuna's."""
     if isinstance(range_, CategoricalDistribution):
         return tune.choice(list(range_.choices))
-    whole = isinstance(range_, IntDistribution)
+    is_whole = isinstance(range_, IntDistribution)
     if range_.log:
-        return tune.lograndint(range_.low, range_.high + 1) if whole else tune.loguniform(range_.low, range_.high)
-    if whole:
+        return tune.lograndint(range_.low, range_.high + 1) if is_whole else tune.loguniform(range_.low, range_.high)
+    if is_whole:
         step = range_.step
         return tune.randint(range_.low, range_.high + 1) if step == 1 else tune.qrandint(range_.low, range_.high, step)
     return tune.quniform(range_.low, range_.high, range_.step) if range_.step else tune.uniform(range_.low, range_.high)
@@ -185,10 +185,10 @@ def space_of_variants(space: Mapping[str, Any]) -> SpaceFunction | Mapping[str, 
     SearchSpace(ranges)  # raises if an entry is wrong
 
     def ask(trial: Any) -> Mapping[str, Any]:
-        known = {n: suggest_in(trial, n, range_of(n, e)) if is_range(e) else e for n, e in ranges.items()}
+        values = {n: suggest_in(trial, n, range_of(n, e)) if is_range(e) else e for n, e in ranges.items()}
         return {
             name: value
-            for name, value in next(variants(BasicVariantGenerator(), {**known, **functions}, 1, seed=0)).items()
+            for name, value in next(variants(BasicVariantGenerator(), {**values, **functions}, 1, seed=0)).items()
             if not is_range(ranges.get(name))
         }
 
@@ -214,9 +214,9 @@ def needs_variants(space: Any) -> bool:
 
 def source_of(plan: Plan) -> Source | None:
     """Return what proposes the trials of a plan in place of a sampler; None if a sampler does."""
-    search_alg = plan.given.search_alg
+    search_alg = plan.objects.search_alg
     if isinstance(search_alg, BasicVariantGenerator):
         fixed = plan.experiment.search_space.fixed
-        space = {name: entry for name, entry in plan.given.space.items() if name not in fixed}
+        space = {name: entry for name, entry in plan.objects.space.items() if name not in fixed}
         return RaysVariants(search_alg, space, plan.num_samples, plan.options.seed)
     return None if search_alg is None else RaysSearch(search_alg, plan)

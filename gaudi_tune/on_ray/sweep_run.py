@@ -85,7 +85,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         searcher.configs_after_search = lambda search_is_over: confirmation_configs(
             state, options.seed, search_is_over=search_is_over
         )
-        self.users_callbacks = [UsersCallback(callback) for callback in plan.given.callbacks]
+        self.users_callbacks = [UsersCallback(callback) for callback in plan.objects.callbacks]
         announcer = self._announcer = Announcer(state, trackers)
         self.on_disk = StateOnDisk(
             plan.folder,
@@ -111,7 +111,7 @@ class SweepRun(KeptInProcess, tune.Callback):
 
         self.conclusion = Conclusion(plan, announcer, searcher, self.steering, self.on_disk)
         self.early_end = EarlyEnd(plan, state, searcher, announcer.tell, self.conclusion.write)
-        self._users_stop = UsersStop(plan.given.stop)
+        self._users_stop = UsersStop(plan.objects.stop)
         self._stopping: StoppingRules  # made in setup(), because it starts the clock of --time-budget
         self._device_moves = DeviceMoves(plan, state, searcher, policy, announcer.tell)
         self._cleanup = CheckpointCleanup(plan, state, self.scheduler)

@@ -95,14 +95,14 @@ def build_tuner(
         )
     arguments = {"search_alg": search_alg, "callbacks": callbacks, "stop": stop, **changes}
     arguments |= {"tune_config": tune_config, "run_config": run_config}
-    experiment, given, changes = read_arguments(experiment, arguments)
+    experiment, objects, changes = read_arguments(experiment, arguments)
     if sampler is not None:
-        check_sampler(sampler, given, changes.get("search", (options or SweepOptions()).search))
-        given = replace(given, sampler=sampler)
+        check_sampler(sampler, objects, changes.get("search", (options or SweepOptions()).search))
+        objects = replace(objects, sampler=sampler)
         if changes.get("resume") is None:  # a resumed sweep keeps the name with which it began
             changes["search"] = type(sampler).__name__
     options = with_file(options, changes)
-    options = replace(options, epochs=epochs_of(given.stop, experiment, options))
+    options = replace(options, epochs=epochs_of(objects.stop, experiment, options))
     prepare_terminal()
     refused = [name for name in COMMAND_LINE_ONLY if getattr(options, name)]
     if refused:
@@ -110,20 +110,22 @@ def build_tuner(
             f"build_tuner() does not take {' and '.join(refused)}, which the command line does; leave that out: "
             f"build_tuner() only plans and checks, and fit() starts the sweep"
         )
-    plan = with_notes(make_plan(experiment, options, given))
+    plan = with_notes(make_plan(experiment, options, objects))
     print(harmless("\n".join(plan_lines(plan))), flush=True)
     return SweepTuner(plan)
 
 
-def check_sampler(sampler: object, given: GivenObjects, search: str) -> None:
+def check_sampler(sampler: object, objects: GivenObjects, search: str) -> None:
     """Check that a sampler is one, and that nothing else proposes the trials."""
     if not isinstance(sampler, BaseSampler):
         raise SweepError(
             f"sampler={written(sampler)}: give an object, such as optuna.samplers.QMCSampler(); a name is search='tpe'"
         )
-    if given.search_alg is not None or search != SweepOptions.search:
+    if objects.search_alg is not None or search != SweepOptions.search:
         other = (
-            f"search={written(search)}" if given.search_alg is None else f"search_alg={type(given.search_alg).__name__}"
+            f"search={written(search)}"
+            if objects.search_alg is None
+            else f"search_alg={type(objects.search_alg).__name__}"
         )
         raise SweepError(f"{other} and sampler={written(sampler)} both say what proposes the trials; give one")
 

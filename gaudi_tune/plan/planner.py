@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def make_plan(
     experiment: Experiment,
     options: SweepOptions,
-    given: GivenObjects = NOTHING_GIVEN,
+    objects: GivenObjects = NOTHING_GIVEN,
     when_decided: Callable[[Plan], None] = lambda plan: None,
 ) -> Plan:
     """Decide and check everything. This acquires no device, starts no worker and writes nothing.
@@ -55,30 +55,30 @@ def make_plan(
     if earlier.resumed is not None:
         options = resumed(options, earlier.resumed.options)
     options = with_usual(options)
-    check_given(options, given)
+    check_given(options, objects)
     check_places(experiment, options, uri)
     devices, cluster = connect(options)
     applied = apply_options(experiment, options, devices.type.kind, earlier.winner)
     held_out = earlier.checkpoint_held_out
-    plan = settle(applied, devices, name, uri, cluster, hold_out=held_out, max_concurrent=given.max_concurrent)
+    plan = settle(applied, devices, name, uri, cluster, hold_out=held_out, max_concurrent=objects.max_concurrent)
     plan = with_free_resources(add_earlier(plan, earlier))
     when_decided(plan)
     from gaudi_tune.sweep.search.samplers import try_sampler  # half a second, in which Ray may start
 
-    if given.search_alg is None:
-        given = replace(given, sampler=try_sampler(plan, given.sampler))
-    return replace(plan, given=given, facts=check(plan, earlier.resumed))
+    if objects.search_alg is None:
+        objects = replace(objects, sampler=try_sampler(plan, objects.sampler))
+    return replace(plan, objects=objects, facts=check(plan, earlier.resumed))
 
 
-def check_given(options: SweepOptions, given: GivenObjects) -> None:
+def check_given(options: SweepOptions, objects: GivenObjects) -> None:
     """Check that the objects of Ray Tune are there that the options name: a resumed sweep needs them again."""
     for option, argument in (("scheduler", "scheduler"), ("search", "search_alg")):
-        named, item = getattr(options, option), getattr(given, argument)
-        kind, needed = type(item).__name__ if item is not None else "", named.rpartition(".")[2]
-        if named.startswith(RAYS) and kind != needed:
+        named, item = getattr(options, option), getattr(objects, argument)
+        kind, class_name = type(item).__name__ if item is not None else "", named.rpartition(".")[2]
+        if named.startswith(RAYS) and kind != class_name:
             raise SweepError(
                 f"--{option} {named}: this is an object of Ray Tune, and {kind or 'none'} was given; give one of that "
-                f"class, build_tuner(..., {argument}={needed}(...))"
+                f"class, build_tuner(..., {argument}={class_name}(...))"
             )
         if kind and not named.startswith(RAYS):
             raise SweepError(f"--resume {options.resume}: the sweep has --{option} {named}; leave {kind} out")
@@ -93,7 +93,7 @@ def make_searcher(plan: Plan, storage: BaseStorage | None = None) -> StudySearch
         plan.experiment.search_space,
         objectives=plan.objectives,
         baseline=plan.experiment.baseline,
-        sampler="random" if plan.given.search_alg is not None else plan.given.sampler or plan.options.search,
+        sampler="random" if plan.objects.search_alg is not None else plan.objects.sampler or plan.options.search,
         seed=plan.options.seed,
         study_name=plan.name,
         storage=storage or study_address(plan.folder),

@@ -273,9 +273,9 @@ class ForScheduler:
         end_paused(self._controller, trial)
 
 
-def goal_of(given: TrialScheduler | Searcher) -> tuple[Any, Any]:
+def goal_of(alg: TrialScheduler | Searcher) -> tuple[Any, Any]:
     """Return the metric and the mode that the user gave a scheduler or a searcher; None for what was not given."""
-    return getattr(given, "_metric", None), getattr(given, "_mode", None)
+    return getattr(alg, "_metric", None), getattr(alg, "_mode", None)
 
 
 def set_goal(scheduler: TrialScheduler, metric: str, mode: str) -> None:
@@ -302,8 +302,9 @@ def variants(
 
     Without a random state of the generator's own, the seed decides.
     """
-    own = copy.deepcopy(generator._random_state)
-    random_state = np.random.default_rng(seed) if getattr(own, "_rng", None) is None else own
+    random_state = copy.deepcopy(generator._random_state)
+    if getattr(random_state, "_rng", None) is None:
+        random_state = np.random.default_rng(seed)
     options = {"constant_grid_search": generator._constant_grid_search, "random_state": random_state}
     points = generator._points_to_evaluate[:samples]
     for point in points:

@@ -38,7 +38,7 @@ def _rows_of_search(plan: Plan) -> list[tuple[str, str]]:
             rows.append(("", f"on {describe_test_data(plan.test_data_seen_by)}"))
     rows += zip(["metric", *[""] * len(plan.objectives)], map(_metric, plan.objectives), strict=False)
     rows.append(("limits", _limits(plan)))
-    rows += [("" if line else "given", words) for line, words in enumerate(plan.given.in_words())]
+    rows += [("" if line else "given", words) for line, words in enumerate(plan.objects.in_words())]
     return rows
 
 

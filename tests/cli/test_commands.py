@@ -401,7 +401,7 @@ def test_a_sampler_of_a_module_is_named_again_to_resume_a_sweep(
         make_plan(QUADRATIC, asked)
     assert "my_sampler_for_resumes" not in sys.modules
     again = make_plan(QUADRATIC, replace(asked, search=search))
-    assert again.given.sampler is not None
+    assert again.objects.sampler is not None
     assert f"search={search!r}" in again.how_to_resume()
     assert "--search 'my_sampler_for_resumes.make()'" in replace(again, command=("my.py",)).how_to_resume()
     plan.summary_file.unlink()

@@ -257,7 +257,7 @@ def test_the_plan_says_what_a_scheduler_forgets_and_that_its_length_differs(stor
     assert "HyperBandForBOHB: its max_t is 81, and a trial has at most 9 epochs; epochs=81 makes them equal" in told
     assert "HyperBandForBOHB cannot keep its state: a resumed sweep begins it again" in told
     equal: Any = build_tuner(PLAIN, scheduler=ASHAScheduler(max_t=9), storage=storage, device="cpu", epochs=9)
-    assert not equal.plan.given.notes
+    assert not equal.plan.objects.notes
 
 
 def test_options_in_the_wrong_place_are_named(storage: Path) -> None:

@@ -40,7 +40,7 @@ class Controller:
         objects = GivenObjects(scheduler=given)
         run: Any = SimpleNamespace(
             state=state,
-            plan=SimpleNamespace(groups=groups, budget=BUDGET, objectives=[SCORE], given=objects),
+            plan=SimpleNamespace(groups=groups, budget=BUDGET, objectives=[SCORE], objects=objects),
             on_disk=SimpleNamespace(trial_added=lambda trial: None),
             trials_wait_for_devices=False,
         )

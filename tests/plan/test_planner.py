@@ -139,11 +139,11 @@ def test_the_searcher_proposes_with_the_sampler_that_was_asked_for(storage: Path
 def test_a_sampler_may_be_an_object_or_of_a_module(storage: Path) -> None:
     ours = optuna.samplers.RandomSampler(seed=0)
     plan = make_plan(QUADRATIC, SweepOptions(storage=storage), GivenObjects(sampler=ours))
-    assert plan.given.sampler is ours
+    assert plan.objects.sampler is ours
     assert isinstance(make_searcher(plan, InMemoryStorage()).suggest("a"), dict)
     named = make_plan(QUADRATIC, SweepOptions(storage=storage, search="optuna.samplers.RandomSampler"))
-    assert isinstance(named.given.sampler, optuna.samplers.RandomSampler)
-    assert make_plan(QUADRATIC, SweepOptions(storage=storage, search="tpe(n_startup_trials=3)")).given.sampler is None
+    assert isinstance(named.objects.sampler, optuna.samplers.RandomSampler)
+    assert make_plan(QUADRATIC, SweepOptions(storage=storage, search="tpe(n_startup_trials=3)")).objects.sampler is None
 
 
 def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(

@@ -68,8 +68,8 @@ class Remembering(optuna.samplers.RandomSampler):
 
 def test_a_sampler_of_the_users_own_hears_of_the_end_of_each_trial_and_what_it_keeps_is_kept(tmp_path: Path) -> None:
     usual = SweepOptions(storage=tmp_path, device="cpu", search="tpe(n_startup_trials=3)")
-    assert make_plan(QUADRATIC, usual).given.sampler is None
-    sampler = make_plan(QUADRATIC, replace(usual, search=f"{__name__}.Remembering")).given.sampler
+    assert make_plan(QUADRATIC, usual).objects.sampler is None
+    sampler = make_plan(QUADRATIC, replace(usual, search=f"{__name__}.Remembering")).objects.sampler
     assert isinstance(sampler, Remembering)
     searcher = searcher_in(tmp_path, sampler=sampler)
     for name in "abc":
