@@ -263,7 +263,7 @@ class SweepOptions(TrackingOptions, StorageOptions, LimitOptions, SearchOptions,
         if self.checkpoint_budget is None:
             return None
         limit = 0
-        if re.fullmatch(r"[0-9]+(\.[0-9]+)? ?([kmgtp]i?)?b?", self.checkpoint_budget, re.IGNORECASE | re.ASCII):
+        if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,15})? ?([kmgtp]i?)?b?", self.checkpoint_budget, re.IGNORECASE | re.ASCII):
             limit = int(TypeAdapter(ByteSize).validate_python(self.checkpoint_budget))
         if limit < LEAST_CHECKPOINT_BUDGET:
             raise SweepError(

@@ -129,6 +129,7 @@ def test_a_repeated_set_keeps_all_its_values() -> None:
             "--hang-minutes 1e-09: every trial would count as hung; give at least 0.001, or 0",
         ),
         (["--checkpoint-budget", "\u0663GB"], "give a number of bytes with its unit"),
+        (["--checkpoint-budget", "9" * 5000], "give a number of bytes with its unit"),
         (["--epochs", "1_000"], "--epochs 1_000: must be a whole number, in digits such as 20"),
         (["--epochs", "\u0663"], "--epochs \u0663: must be a whole number"),
         (["--epochs", "9" * 5000], r"--epochs 9+\.\.\. must be a whole number"),
