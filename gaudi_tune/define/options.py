@@ -262,8 +262,8 @@ class SweepOptions(TrackingOptions, StorageOptions, LimitOptions, SearchOptions,
         """The number of bytes that ``--checkpoint-budget`` gives; None without the option."""
         if self.checkpoint_budget is None:
             return None
-        limit = 0
-        if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,15})? ?([kmgtp]i?)?b?", self.checkpoint_budget, re.IGNORECASE | re.ASCII):
+        limit, form = 0, r"[0-9]{1,15}(\.[0-9]{1,15})? ?([kmgtp]i?)?b?"
+        if re.fullmatch(form, self.checkpoint_budget, re.IGNORECASE | re.ASCII):
             limit = int(TypeAdapter(ByteSize).validate_python(self.checkpoint_budget))
         if limit < LEAST_CHECKPOINT_BUDGET:
             raise SweepError(
