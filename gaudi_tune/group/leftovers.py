@@ -36,7 +36,7 @@ WRITER_THREADS = ("tensorboard", "tensorboardX")
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "_inductor", "loky.backend",
            "torch_shm_manager", "wandb")  # fmt: skip
 """What the command lines of processes contain that libraries start once, whichever trial needs them first."""
-OPEN_FILES = "/proc/self/fd"
+OPEN_FILES = "/dev/fd"
 MOST_FILES = 0.5
 """Share of the files that a process may open. If more stay open, its worker gets no other trial."""
 

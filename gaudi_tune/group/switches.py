@@ -312,7 +312,7 @@ SWITCHES = (
     Switch("environment", "os", lambda: dict(os.environ), _restore_environment),
     Switch("current folder", "os", _read_folder, _restore_folder),
     Switch("umask", "os", _read_umask, os.umask),
-    Switch("cores", "os", lambda: os.sched_getaffinity(0), partial(os.sched_setaffinity, 0)),
+    Switch("cores", "os", lambda: os.sched_getaffinity(0), lambda cores: os.sched_setaffinity(0, cores)),
     Switch("priority", "os", partial(os.getpriority, os.PRIO_PROCESS, 0),
            partial(os.setpriority, os.PRIO_PROCESS, 0)),
     Switch("resource limits", "resource", _read_limits, _restore_limits),
