@@ -23,11 +23,11 @@ from typing import Any
 import psutil
 
 from gaudi_tune.group.own_code import is_own, is_own_file
-from gaudi_tune.private.global_state import frames_of_threads
+from gaudi_tune.private.global_state import drop_torch_library, frames_of_threads, libraries_noted
 
 logger = logging.getLogger(__name__)
 
-END_WITHIN_S = 0.5
+END_WITHIN_S = 0.8
 """How long the threads and processes of a trial may take to end."""
 MOST_THREADS = 8
 """How many threads of trials may wait for something that does not come. Each ends as soon as it wakes up."""
@@ -49,6 +49,12 @@ class Leftovers:
         self._exits: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = []
         self._waiting: list[threading.Thread] = []
         self._files: dict[int, tuple[int, int]] = {}
+        self._started: list[threading.Thread] = []
+        self._libraries: list[Any] = []
+        self._noting = libraries_noted(self._note_library)
+        self._noting.__enter__()
+        self._start_thread = threading.Thread.start
+        threading.Thread.start = lambda thread: self._note_start(thread)  # type: ignore[method-assign,assignment]
         self._functions = atexit.register, atexit.unregister, os.open
         atexit.register(self._run_exits)  # where the process ends in the middle of a trial
         atexit.register, atexit.unregister = self._note_exit, self._forget_exit  # type: ignore[assignment]
@@ -57,6 +63,8 @@ class Leftovers:
 
     def close(self) -> None:
         """Note nothing more."""
+        self._noting.__exit__(None, None, None)
+        threading.Thread.start = self._start_thread  # type: ignore[method-assign]
         atexit.register, atexit.unregister, os.open = self._functions
         atexit.unregister(self._run_exits)
 
@@ -73,6 +81,8 @@ class Leftovers:
             signal.setitimer(timer, 0)
         faulthandler.cancel_dump_traceback_later()
         self._files_at_end = len(os.listdir(OPEN_FILES))
+        while self._libraries:
+            drop_torch_library(self._libraries.pop())
         return self._end_threads()
 
     def sweep(self) -> list[str]:
@@ -111,10 +121,20 @@ class Leftovers:
             self._files[number] = _identity_of(number) or (0, 0)
         return number
 
+    def _note_library(self, library: Any) -> None:
+        if _is_called_by_own_code(2):
+            self._libraries.append(library)
+
+    def _note_start(self, thread: threading.Thread) -> None:
+        if _is_called_by_own_code(2):
+            self._started.append(thread)
+        self._start_thread(thread)
+
     def _end_threads(self) -> list[str]:
         frames = frames_of_threads()
         threads = [thread for thread in threading.enumerate() if thread not in self._threads_before]
-        threads = [thread for thread in threads if _is_of_trial(thread, frames.get(thread.ident or 0))]
+        threads = [t for t in threads if t in self._started or _is_of_trial(t, frames.get(t.ident or 0))]
+        self._started.clear()
         for thread in threads:
             if isinstance(thread, threading.Timer):
                 thread.cancel()
@@ -183,11 +203,12 @@ def _is_of_trial(thread: threading.Thread, frame: FrameType | None) -> bool:
     return False
 
 
-def _is_called_by_own_code() -> bool:
-    """Whether the function that calls this one was called by the user's code."""
+def _is_called_by_own_code(depth: int = 1) -> bool:
+    """Whether the user's code has called the function that calls this one, or the one ``depth`` calls above that."""
     frame = inspect.currentframe()
-    caller = frame.f_back.f_back if frame is not None and frame.f_back is not None else None
-    return caller is not None and is_own_file(caller.f_code.co_filename)
+    for _ in range(depth + 1):
+        frame = frame and frame.f_back
+    return frame is not None and is_own_file(frame.f_code.co_filename)
 
 
 def _children() -> set[int]:

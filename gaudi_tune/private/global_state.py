@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import typing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -33,8 +35,9 @@ CONTAINERS = (
     ("torch.nn.modules.module", "_global_parameter_registration_hooks"),
     ("torch.optim.optimizer", "_global_optimizer_post_hooks"),
     ("torch.optim.optimizer", "_global_optimizer_pre_hooks"),
+    ("torch.serialization", "_package_registry"),
 )
-"""Dicts that are changed in place."""
+"""Dicts and lists that are changed in place."""
 CONFIGS = ("torch._dynamo.config", "torch._inductor.config", "torch._functorch.config")
 """Modules of torch whose attributes are settings."""
 AUTOLOGGING = "mlflow.utils.autologging_utils"
@@ -108,6 +111,28 @@ def drop_torch_libraries(count: int) -> None:
     libraries = sys.modules["torch.library"]._keep_alive
     while len(libraries) > count:
         libraries.pop()._destroy()
+
+
+@contextmanager
+def libraries_noted(note: Callable[[Any], None]) -> Iterator[None]:
+    """Have ``note`` called with each ``torch.library.Library`` that is made inside the block."""
+    library_class = sys.modules["torch.library"].Library
+    original = library_class.__init__
+
+    def __init__(library: Any, *arguments: Any, **options: Any) -> None:  # noqa: N807
+        original(library, *arguments, **options)
+        note(library)
+
+    library_class.__init__ = __init__
+    try:
+        yield
+    finally:
+        library_class.__init__ = original
+
+
+def drop_torch_library(library: Any) -> None:
+    """Take a library's operators away from torch, which otherwise keeps it, and the module of its functions."""
+    library._destroy()
 
 
 def prometheus_collectors() -> set[Any]:

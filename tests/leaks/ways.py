@@ -146,6 +146,10 @@ TORCH = (
         "torch.nn.Linear.forward.__module__)"),
     Way("operators (`torch.library.define`)", "torch.library.define('mine::twice', '(Tensor x) -> Tensor')",
         "hasattr(torch.ops.mine, 'twice')"),
+    Way("a library of operators (`torch.library.Library`)",
+        "global library; library = torch.library.Library('ours', 'DEF'); library.define('half(Tensor x) -> Tensor'); "
+        "library.impl('half', lambda x: x / 2, 'CPU')", "hasattr(torch.ops.ours, 'half')",
+        "torch does not free its functions, nor what the global variables of their module hold."),
     Way("the number of interop threads", "torch.set_num_interop_threads(1)", "torch.set_num_interop_threads(1)",
         "It stays, and setting it again is no error. A trial that sets another number gets new workers."),
 )  # fmt: skip
@@ -183,6 +187,10 @@ LIBRARIES = (
 STARTED = (
     Way("a thread that works", "threading.Thread(target=endless, name='endless').start()",
         "[t.name for t in threading.enumerate() if t.name == 'endless']"),
+    Way("a server in a thread",
+        "import http.server as h; s = h.HTTPServer(('127.0.0.1', 0), h.BaseHTTPRequestHandler); "
+        "threading.Thread(target=s.serve_forever, name='serves').start()",
+        "[t.name for t in threading.enumerate() if t.name == 'serves']"),
     Way("a timer", "threading.Timer(100, endless).start()",
         "[t for t in threading.enumerate() if isinstance(t, threading.Timer)]"),
     Way("child processes", "subprocess.Popen(['sleep', '321']); subprocess.Popen(['sleep', '321'])",

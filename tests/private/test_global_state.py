@@ -52,6 +52,16 @@ def test_an_operator_that_is_dropped_can_be_defined_again() -> None:
     assert global_state.torch_libraries() == count
 
 
+def test_libraries_of_operators_are_noted_and_dropped() -> None:
+    made: list[torch.library.Library] = []
+    with global_state.libraries_noted(made.append):
+        for _ in range(2):
+            torch.library.Library("gaudi_tune_test_2", "DEF").define("half(Tensor x) -> Tensor")
+            global_state.drop_torch_library(made.pop())
+    torch.library.Library("gaudi_tune_test_3", "FRAGMENT")
+    assert made == []
+
+
 def test_a_counter_that_is_unregistered_can_be_made_again() -> None:
     collectors = global_state.prometheus_collectors()
     for _ in range(2):
