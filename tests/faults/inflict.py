@@ -210,6 +210,8 @@ class Inflict:
         answer = self.sweep.page.ask(do="add", trials=0)
         took = time.monotonic() - began
         wrong = took > ANSWERS_WITHIN_S or "give a number" not in answer.get("error", "")
+        if wrong:
+            self.sweep.print_stacks()
         self.sweep.count("lost", wrong, f"the event loop answers after {took:.1f} s: {answer}")
 
     def confirming(self) -> None:

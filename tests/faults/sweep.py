@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import signal
@@ -33,7 +34,16 @@ UP_WITHIN_S = 600
 """How long the groups may take to train again after a fault."""
 GONE_WITHIN_S = 30
 """How long the processes of a driver that ended may take to end, too."""
-DRIVER = "from gaudi_tune import main; from tests.faults.accumulating import ACCUMULATING; main(ACCUMULATING)"
+STACKS = signal.SIGUSR2
+"""Has the driver print where its threads are."""
+DRIVER = f"""
+import faulthandler
+from gaudi_tune import main
+from tests.faults.accumulating import ACCUMULATING
+
+faulthandler.register({STACKS:d})
+main(ACCUMULATING)
+"""
 
 
 class Sweep:
@@ -211,6 +221,11 @@ class Sweep:
         """The page of the driver that runs now."""
         return PageClient(re.findall(r"^page +(\S+)$", self.printed, re.MULTILINE)[-1])
 
+    def print_stacks(self) -> None:
+        """Have the driver print where its threads are. A thread that waits for a disk could not be asked."""
+        thread = next(t.id for t in self.driver.threads() if _state_of(t.id) == "S")
+        ctypes.CDLL(None).tgkill(self.driver.pid, thread, STACKS)
+
     def outbox_size(self) -> int:
         """Return how many bytes the sweep has had for MLflow so far."""
         return (self.folder / RECORDS_FILE).stat().st_size
@@ -242,6 +257,11 @@ class Sweep:
     def interrupt(self) -> None:
         """Do what a terminal does at Ctrl-C."""
         os.killpg(self.driver.pid, signal.SIGINT)
+
+
+def _state_of(thread: int) -> str:
+    """Return the letter for the state of a thread: S if it sleeps, D if it waits for a disk."""
+    return Path(f"/proc/{thread}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _title(process: psutil.Process) -> str:
