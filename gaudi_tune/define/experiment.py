@@ -22,6 +22,7 @@ from gaudi_tune.define.field_rules import (
     check_kind,
     check_name,
     check_names,
+    check_plain_type,
     check_texts,
     check_values,
 )
@@ -92,7 +93,9 @@ class Recipe:
             raise
         except (Exception, SystemExit) as error:
             raise SweepError(f"the settings of the recipe failed: {users_error(error)}; fix it there") from error
-        return dict(check_names("the settings of the recipe", settings))
+        for name, value in check_names("the settings of the recipe", settings).items():
+            check_plain_type(f"the settings of the recipe: {name}", value)
+        return dict(settings)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,8 @@ from numbers import Real
 from typing import Any
 from unicodedata import normalize
 
+from pydantic import TypeAdapter
+
 from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.base.words import did_you_mean
 
@@ -96,6 +98,16 @@ def check_names(subject: str, values: object) -> Mapping[str, Any]:
                 f"digits and _, such as 'weight_decay'"
             )
     return values
+
+
+def check_plain_type(subject: str, value: object) -> None:
+    """Check that a value is of a type that a trial's configuration can check: plain data, paths and the like."""
+    try:
+        TypeAdapter(type(value))
+    except Exception as error:  # pydantic has many
+        raise SweepError(
+            f"{subject} must be plain data, but got {written(value)}; make it in the train loop"
+        ) from error
 
 
 def check_values(field: str, values: object, kind: type, example: str, known: Sequence[str] | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import wraps
@@ -163,6 +164,8 @@ def test_settings_that_fail_are_shown_with_their_line() -> None:
     for settings in (lambda: 1 / 0, lambda: {"a": 1}["b"]):
         with pytest.raises(SweepError, match=r"settings of the recipe failed: \w+Error: .*objective.py, line \d+\)"):
             Recipe(settings=settings).read_settings()  # type: ignore[arg-type]
+    with pytest.raises(SweepError, match=r"settings of the recipe: x must be plain data, .*; make it in"):
+        Recipe(settings=lambda: {"x": threading.Lock()}).read_settings()
     with pytest.raises(SweepError, match=r"the settings of the recipe must have names .* but got 'lambda'"):
         Recipe(settings=lambda: {"lambda": 1}).read_settings()
 

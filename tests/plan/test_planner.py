@@ -329,6 +329,10 @@ def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:
         ({"options": {"epochs": 3}}, "the second argument is a SweepOptions; name the argument"),
         ({"space": {"x": tune.uniform(0, 1)}}, r"\[space\] x: a range of Ray Tune is not a range; write one of"),
         ({"settings": ("x=1_000",)}, "--set x=1_000: x must be a number, in digits such as 2.5, but got '1_000'"),
+        (
+            {"search": "a." * 50_000 + "b"},
+            r"--search a\.a\..* give NAME or NAME\(argument=value, \.\.\.\), as in Python",
+        ),
         ({"search": "sys.exit"}, "--search sys.exit: this sampler cannot be created .SystemExit"),
         ({"search": "TPESampler(n_ei_candidates=0)", "num_samples": 20}, "this sampler cannot search"),
         ({"settings": {"lr": 0.1}}, r"--set \{'lr': 0.1\}: must be a tuple, such as \('lr=0.1',\)"),

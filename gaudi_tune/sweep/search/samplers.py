@@ -124,7 +124,7 @@ def _parse(search: str) -> tuple[str, dict[str, Any]]:
         if expression.args or any(keyword.arg in (None, "seed") for keyword in expression.keywords):
             raise ValueError("arguments need their names, and the seed comes from --seed")
         arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in expression.keywords}
-    except (ValueError, SyntaxError) as error:
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:  # the last two where it is nested deep
         raise SweepError(
             f"--search {search}: give NAME or NAME(argument=value, ...), as in Python ({error})"
         ) from error
