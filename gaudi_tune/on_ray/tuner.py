@@ -93,15 +93,17 @@ def build_tuner(
             f"build_tuner(experiment, {written(options)}): the second argument is a SweepOptions; name the argument, "
             f"such as num_samples=8, tune_config=... or scheduler=ASHAScheduler()"
         )
-    arguments = {"search_alg": search_alg, "callbacks": callbacks, "stop": stop, **changes}
+    usual = vars(SweepOptions())
+    explicit = {name: value for name, value in vars(options or SweepOptions()).items() if value != usual[name]}
+    arguments = {"search_alg": search_alg, "callbacks": callbacks, "stop": stop, **explicit, **changes}
     arguments |= {"tune_config": tune_config, "run_config": run_config}
     experiment, objects, changes = read_arguments(experiment, arguments)
     if sampler is not None:
-        check_sampler(sampler, objects, changes.get("search", (options or SweepOptions()).search))
+        check_sampler(sampler, objects, changes.get("search", SweepOptions.search))
         objects = replace(objects, sampler=sampler)
         if changes.get("resume") is None:  # a resumed sweep keeps the name with which it began
             changes["search"] = type(sampler).__name__
-    options = with_file(options, changes)
+    options = with_file(None, changes)
     options = replace(options, epochs=epochs_of(objects.stop, experiment, options))
     prepare_terminal()
     refused = [name for name in COMMAND_LINE_ONLY if getattr(options, name)]

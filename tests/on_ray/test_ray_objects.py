@@ -27,7 +27,7 @@ from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater,
 from ray.tune.search.optuna import OptunaSearch
 from ray.tune.stopper import MaximumIterationStopper, TrialPlateauStopper
 
-from gaudi_tune import Budget, Experiment, SweepError, build_tuner
+from gaudi_tune import Budget, Experiment, SweepError, SweepOptions, build_tuner
 from gaudi_tune.on_ray.ray_arguments import read_callbacks, read_stop
 from gaudi_tune.on_ray.rays_search import source_of
 from gaudi_tune.on_ray.users_callback import HOOKS, UsersCallback
@@ -355,6 +355,14 @@ def test_several_objectives_come_from_the_searcher(storage: Path) -> None:
     searcher = searcher_of(storage, OptunaSearch(metric=["score", "loss"], mode=["max", "min"]))
     assert [str(objective) for objective in searcher.plan.objectives] == ["max score", "min loss"]
     assert (searcher.plan.options.search, searcher.plan.options.scheduler) == ("ray.OptunaSearch", "asha")
+
+
+def test_options_count_with_a_searcher_as_arguments_do(storage: Path) -> None:
+    usual = SweepOptions(scheduler="median", num_samples=3, storage=storage, device="cpu")
+    searcher: Any = build_tuner(PLAIN, usual, search_alg=OptunaSearch())
+    assert (searcher.plan.options.scheduler, searcher.plan.num_samples) == ("median", 3)
+    with pytest.raises(SweepError, match="search='tpe' is for the sweep's own samplers"):
+        build_tuner(PLAIN, replace(usual, search="tpe"), search_alg=OptunaSearch())
 
 
 def by_branch(trial: Any) -> None:
