@@ -407,9 +407,7 @@ class _TrialProxy:
     def _check_request(self, study_name: object, request: tuple[str, tuple[Any, ...], dict[str, Any]]) -> None:
         """Check what the function asks for, which Optuna would take for something else, or take too long for."""
         if not isinstance(study_name, str):
-            raise SweepError(
-                f"the search space asks for {written(study_name)}, which is no name; give a text, like 'lr'"
-            )
+            raise SweepError(f"the search space asks for {written(study_name)}, which is no name; give a text")
         attribute, args, kwargs = request
         texts = [bound for bound in (*args, *kwargs.values()) if isinstance(bound, str)]
         if texts and attribute != "suggest_categorical":
@@ -417,10 +415,7 @@ class _TrialProxy:
         if self._requests.setdefault(study_name, request) != request:
             raise SweepError(f"the search space asks for {study_name!r} in two ranges; give one of them another name")
         if len(self._requests) > MOST_HYPERPARAMETERS:
-            raise SweepError(
-                f"the search space must have at most {MOST_HYPERPARAMETERS} hyperparameters, but it asks for more; fix "
-                f"some of them"
-            )
+            raise SweepError(f"the search space may ask for {MOST_HYPERPARAMETERS} hyperparameters; fix those beyond")
 
     def __getattr__(self, attribute: str) -> Any:
         trial_attribute = getattr(self._trial, attribute)
