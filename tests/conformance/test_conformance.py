@@ -6,12 +6,15 @@ import pytest
 
 from tests.conformance.__main__ import missing_of_bert, missing_of_resnet
 
+REPORT = "training result {}: TrainingReport(checkpoint=None, metrics={{'loss': {}, 'acc': 0.5}}, validation=False)"
 RESNET = "".join(
-    f"(RayTrainWorker pid=1) Epoch {epoch}-{phase} Loss: 0.{epoch}123 Acc: 0.{epoch}500\n"
+    f"(RayTrainWorker pid=1) Epoch {epoch}-train Loss: 0.7123 Acc: 0.5000\n"
+    f"(RayTrainWorker pid=1) Epoch {epoch}-train Loss: 0.7123 Acc: 0.5000\n"
+    f"(RayTrainWorker pid=1) Epoch {epoch}-val Loss: 0.{epoch}123 Acc: 0.5000\n"
+    f"(RayTrainWorker pid=1) Reporting {REPORT.format(epoch + 1, f'0.{epoch}12345')} from rank 0\n"
+    f"(RayTrainWorker pid=2) Reporting {REPORT.format(epoch + 1, '0.6')} from rank 1\n"
     for epoch in range(10)
-    for phase in ("train", "val")
 )
-RESNET += "Training result: Result(metrics={'loss': 0.91231, 'acc': 0.95}, checkpoint=None)\n"
 BERT = "".join(f"(RayTrainWorker pid=1) train epoch:[{epoch}]\tloss:1.{epoch}\n" for epoch in range(10))
 
 
@@ -23,9 +26,12 @@ def test_what_the_notebooks_print_is_enough() -> None:
     ("spoilt", "message"),
     [
         (RESNET.replace("Epoch 9-val", "Epoch"), "it printed the losses of 19 of 20 epochs and phases"),
-        (RESNET.replace("0.3123", "nan", 1), "a loss or accuracy cannot be: "),
-        (RESNET.replace("0.91231", "0.5"), "the result has loss=0.5, and the last epoch printed 0.9123"),
-        (RESNET.replace("'acc': 0.95", ""), "the result has acc=None"),
+        (RESNET.replace("0.3123 ", "nan "), "it printed the loss nan and the accuracy 0.5000"),
+        (
+            RESNET.replace("0.912345", "0.5"),
+            "in epoch 9 it printed ('0.9123', '0.5000') and reported ('0.5000', '0.5000')",
+        ),
+        (RESNET.replace("result 4:", "result:"), "in epoch 3 it printed ('0.3123', '0.5000') and reported ()"),
     ],
 )
 def test_a_resnet_whose_numbers_are_wrong_fails(spoilt: str, message: str) -> None:

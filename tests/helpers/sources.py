@@ -114,7 +114,7 @@ def train_as_published(script: str, trial: dict[str, Any], world: int) -> tuple[
                 for _ in range(source.passes):
                     loss = source.loss(replica, take(train, next(own).indices)) / source.passes
                     loss.backward()
-                    losses.append(float(loss))
+                    losses.append(float(loss.detach()))
             _average_gradients(replicas)
             for replica, optimizer in zip(replicas, optimizers, strict=True):
                 if source.clip:
