@@ -17,6 +17,8 @@ Result = TypeVar("Result")
 
 LONGEST_WORD = 300
 """Characters of a value that are shown in an error."""
+LONGEST_TEXT = 2500
+"""Characters of the longest error; the middle of a longer one is left out."""
 _LIBRARIES = (Path(__file__).parents[1], Path(os.__file__).parent, Path(sys.prefix, "lib"))
 """Folders of code that is not the user's."""
 _AS_PEOPLE_WRITE: tuple[tuple[str, str], ...] = (
@@ -72,7 +74,8 @@ def readable(text: str) -> str:
     text = re.sub(rf"(\S{{{LONGEST_WORD}}})\S{{20,}}", r"\1...", text)
     text = re.sub(r"[^\S\n]{20,}", "   ", text)
     text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda match: f"\\x{ord(match[0]):02x}", text)
-    return text.encode(errors="backslashreplace").decode()
+    text = text.encode(errors="backslashreplace").decode()
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT // 2]} ... {text[-LONGEST_TEXT // 3 :]}"
 
 
 def written(value: object) -> str:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gaudi_tune.base.errors import LONGEST_WORD, readable, written
+from gaudi_tune.base.errors import LONGEST_TEXT, LONGEST_WORD, readable, written
 from gaudi_tune.define.reading import read_number, read_path, read_text, read_whole
 
 NUMBER_LIKE = st.text(st.sampled_from("0123456789+-._eExX \u0663\uff15\u00b2nainfTrue"), max_size=12)
@@ -62,10 +62,11 @@ def test_a_value_of_python_is_a_number_if_it_is_one(value: object) -> None:
 @given(st.text())
 @example("\ud800")
 @example("a\x1b[31m")
+@example("a b " * 2000)
 def test_what_is_shown_can_be_printed_and_read(text: str) -> None:
     shown = readable(text)
     assert shown.encode() == shown.encode(errors="replace") and not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
-    assert readable(shown) == shown
+    assert readable(shown) == shown and len(shown) <= LONGEST_TEXT
     assert all(len(word) < 2 * LONGEST_WORD for word in shown.split())
 
 
