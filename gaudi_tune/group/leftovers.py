@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 END_WITHIN_S = 0.8
 """How long the threads and processes of a trial may take to end."""
+KILLED_WITHIN_S = 10.0
+"""How long the kernel may take to end a process that was killed, on a busy machine."""
 MOST_THREADS = 8
 """How many threads of trials may wait for something that does not come. Each ends as soon as it wakes up."""
 WRITER_THREADS = ("tensorboard", "tensorboardX")
@@ -159,6 +161,9 @@ class Leftovers:
                 logger.warning("ended the process %s that the trial left running", child.name)
                 child.terminate()
                 child.join(END_WITHIN_S)
+                if child.is_alive():
+                    child.kill()
+                    child.join(KILLED_WITHIN_S)
         processes = []
         for number in _children() - self._children_before:
             with suppress(psutil.Error):  # it has just ended

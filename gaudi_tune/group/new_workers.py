@@ -59,7 +59,7 @@ class NewWorkers:
         self._help[self._failure.cause] += 1
         self.reason = (
             f"it failed on workers that had run other trials ({last_line(self._failure.text)}), and not on new ones: "
-            f"what it does can be done once in a process"
+            f"what it does can be done only once in a process"
         )
         if self._help[self._failure.cause] >= ENOUGH_HELP:
             self.always = True

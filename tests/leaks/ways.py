@@ -195,8 +195,8 @@ STARTED = (
         "[t for t in threading.enumerate() if isinstance(t, threading.Timer)]"),
     Way("child processes", "subprocess.Popen(['sleep', '321']); subprocess.Popen(['sleep', '321'])",
         "[c.pid for c in psutil.Process().children() if '321' in c.cmdline()]"),
-    Way("a process of multiprocessing",
-        "multiprocessing.get_context('fork').Process(target=time.sleep, args=(99,)).start()",
+    Way("processes of multiprocessing, also one that ignores SIGTERM",
+        "[multiprocessing.get_context('fork').Process(target=sleep, args=(deaf,)).start() for deaf in (False, True)]",
         "len(multiprocessing.active_children())"),
     Way("300 open files", "global opened; opened = [open(os.devnull) for _ in range(300)]",
         "len(os.listdir('/proc/self/fd')) > 300"),
@@ -243,6 +243,13 @@ def endless() -> None:
         time.sleep(0.01)  # type: ignore[name-defined]  # noqa: F821
 
 
+def sleep(deaf: bool) -> None:
+    """Sleep long, and perhaps ignore a request to end."""
+    if deaf:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # type: ignore[name-defined]  # noqa: F821
+    time.sleep(99)  # type: ignore[name-defined]  # noqa: F821
+
+
 def hold() -> None:
     """Wait for what never comes."""
     threading.Event().wait()  # type: ignore[name-defined]  # noqa: F821
@@ -271,7 +278,15 @@ def train() -> str:
 def train_loop(config: dict[str, Any]) -> None:
     """Leave something, and report what is found of what an earlier trial may have left."""
     exec(IMPORTS, globals())
-    script = {**globals(), "Way": Way, "endless": endless, "hold": hold, "register_once": register_once, "train": train}
+    script = {
+        **globals(),
+        "Way": Way,
+        "endless": endless,
+        "hold": hold,
+        "sleep": sleep,
+        "register_once": register_once,
+        "train": train,
+    }
     globals().update(script)
     found = {}
     for name, look in config["look"].items():
