@@ -130,8 +130,7 @@ class Hpu(DeviceType):
             "sgd": fused.FusedSGD,
             "adamw": partial(fused.FusedAdamW, eps=1e-8),  # habana's default is 1e-6; weight decay is always given
             "lars": partial(habanas_lars, fused),
-            # torch's list of devices on which it updates all parameters together by default does not have the HPU.
-            "rmsprop": partial(torch.optim.RMSprop, foreach=True),
+            "rmsprop": partial(torch.optim.RMSprop, foreach=True),  # torch does that by itself on other devices only
         }
         return optimizers[name]
 
