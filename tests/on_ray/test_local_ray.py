@@ -144,7 +144,7 @@ def test_data_that_cannot_be_used_ends_the_command_and_the_ray_that_was_begun(tm
         )  # fmt: skip
         assert done.returncode == 2
         (line,) = done.stderr.splitlines()
-        assert line.startswith(f"error: --data {tmp_path}: the folder is empty")
+        assert line.startswith(f"error: --data {tmp_path}: there are no files in the folder that end in .csv")
         assert [*Path(rays).glob("**/raylet.out")], "it was begun"
         assert not [process for process in psutil.process_iter(["cmdline"]) if rays in str(process.info["cmdline"])]
 
