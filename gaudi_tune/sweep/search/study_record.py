@@ -273,7 +273,11 @@ class StudyRecord:
         self._is_damaged = False
 
     def _has_closed(self) -> bool:
-        """Close the database if it has everything. Otherwise see to it that it is opened again."""
+        """Close the database if it has everything. Otherwise see to it that the rest is written."""
+        with self._lock:
+            if self._attributes_are_unwritten:  # they changed after the last write
+                self._wake.set()
+                return False
         progress = internals.progress_by_id(self.stored)
         trials = self.trials()
         missing = {
