@@ -107,10 +107,10 @@ def build_vit(model: str, size: str, network: ViTConfig, classes: int, *, zero_h
     network.num_labels = classes
     if model == RANDOM:
         return _with_head(ViTForImageClassification(network), zero_head)
-    own = ViTConfig.from_dict({**network.to_dict(), "image_size": _described(model, size).get("image_size", 224)})
+    base = ViTConfig.from_dict({**network.to_dict(), "image_size": _described(model, size).get("image_size", 224)})
     load = partial(
         ViTForImageClassification.from_pretrained,
-        config=own,
+        config=base,
         ignore_mismatched_sizes=True,
         output_loading_info=True,
     )
@@ -121,7 +121,7 @@ def build_vit(model: str, size: str, network: ViTConfig, classes: int, *, zero_h
     missing = [str(key) for key in (*info["missing_keys"], *info["mismatched_keys"]) if "classifier." not in str(key)]
     if missing:
         raise ValueError(f"--model {model}: the weights lack {len(missing)} parts of a ViT, such as {missing[0]}")
-    return _with_head(vit if own.image_size == network.image_size else _at_size_of(network, vit), zero_head)
+    return _with_head(vit if base.image_size == network.image_size else _at_size_of(network, vit), zero_head)
 
 
 def _at_size_of(network: ViTConfig, vit: ViTForImageClassification) -> ViTForImageClassification:

@@ -97,9 +97,9 @@ def parse_options(
     ``--help`` and a surplus word end the process; an unknown option and a wrong value are SweepErrors.
     """
     check_flags(arguments)
-    for given in arguments:
-        name = given.partition("=")[0].replace("_", "-")
-        if given.startswith("--") and name not in FLAGS:
+    for argument in arguments:
+        name = argument.partition("=")[0].replace("_", "-")
+        if argument.startswith("--") and name not in FLAGS:
             raise SweepError(f"there is no option {name}{did_you_mean(name, FLAGS)}; --help lists all")
     defaults = dict(defaults or {})
     options = _parse(arguments, description, defaults)

@@ -63,18 +63,18 @@ def _program() -> tuple[str, ...]:
 
 def _path(text: str) -> Path:
     """Return a path of the command line, for argparse."""
-    return _read(read_path, text)
+    return _read_argument(read_path, text)
 
 
-def _whole(text: str) -> int:
+def _whole_number(text: str) -> int:
     """Return a whole number of the command line, for argparse."""
-    return _read(read_whole, text)
+    return _read_argument(read_whole, text)
 
 
-def _read(read: Callable[[Any], Any], text: str) -> Any:
+def _read_argument(reader: Callable[[Any], Any], text: str) -> Any:
     """Return a value as the options of a sweep are read; argparse prints the error's text."""
     try:
-        return read(text)
+        return reader(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text} {error}") from error
 
@@ -118,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     rerun = command("rerun", _rerun, text, epilog=note)
     rerun.add_argument("sweep", metavar="SWEEP")
     rerun.add_argument("--script", metavar="SCRIPT", help="the script with the experiment, as run takes it")
-    rerun.add_argument("--trial", type=_whole, metavar="N", help="the trial (default: the sweep's winner)")
+    rerun.add_argument("--trial", type=_whole_number, metavar="N", help="the trial (default: the sweep's winner)")
     for subparser, sweeps in ((show, "SWEEP"), (compare, "the SWEEPs"), (rerun, "SWEEP, and of the new sweep")):
         text = f"the folder of {sweeps}"
         subparser.add_argument("--storage", type=_path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)

@@ -39,10 +39,10 @@ def tune_script(
     loop = partial(run_script, path=str(path.resolve()), source=path.read_text(encoding="utf-8"))
     fields.setdefault("name", as_name(path.stem))
     try:
-        known = [field.name for field in dataclasses.fields(Experiment) if field.name != "train_loop"]
-        for name in fields.keys() - set(known):
+        arguments = [field.name for field in dataclasses.fields(Experiment) if field.name != "train_loop"]
+        for name in fields.keys() - set(arguments):
             raise SweepError(
-                f"tune_script() has no argument {name}{did_you_mean(name, known)}; it has {', '.join(known)}"
+                f"tune_script() has no argument {name}{did_you_mean(name, arguments)}; it has {', '.join(arguments)}"
             )
         experiment = Experiment(train_loop=loop, space=space, metric=metric, mode=mode, **fields)
     except SweepError as error:

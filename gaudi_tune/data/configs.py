@@ -104,7 +104,7 @@ class ImageConfig(TrainingConfig):
         }
 
 
-def limited(samples: str, split: str, used: int, count: int) -> str:
+def limited(samples: str, split: str, limit: int, count: int) -> str:
     """Return a remark that a setting limits the samples of a split."""
     option = "train_samples" if split == "train" else "val_samples"
-    return f"{used} of {count} {samples} of {split} are used ({option}={used}; 0: all)"
+    return f"{limit} of {count} {samples} of {split} are used ({option}={limit}; 0: all)"

@@ -124,10 +124,10 @@ def _images_of_class(root: Path, folder: Path, listed: ImageList) -> list[str]:
         )
     if not images:
         endings = Counter(file.suffix.lower() or "no ending" for file in folder.iterdir())
-        there = f"its files have {', '.join(endings)}" if endings else "it is empty"
+        reason = f"its files have {', '.join(endings)}" if endings else "it is empty"
         raise ValueError(
-            f"the folder {folder} has no image ({there}; an image ends in {', '.join(ENDINGS)}); put in images of this "
-            f"class, or remove the folder"
+            f"the folder {folder} has no image ({reason}; an image ends in {', '.join(ENDINGS)}); put in images of "
+            f"this class, or remove the folder"
         )
     return images
 

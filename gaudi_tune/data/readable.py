@@ -33,14 +33,14 @@ def unreadable(root: Path, files: Sequence[str]) -> dict[str, str]:
     name = hashlib.sha256(os.fsencode(root)).hexdigest()[:MARK_BYTES]
     record = cache_root() / f"readable-images-{name}"
     record.parent.mkdir(parents=True, exist_ok=True)
-    known = record.read_bytes() if record.is_file() else b""
-    readable = {known[start : start + MARK_BYTES] for start in range(0, len(known), MARK_BYTES)}
+    content = record.read_bytes() if record.is_file() else b""
+    readable = {content[start : start + MARK_BYTES] for start in range(0, len(content), MARK_BYTES)}
     bad: dict[str, str] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool, record.open("ab") as new:
         for chunk in _with_progress(files):
             marks = dict(zip(chunk, pool.map(lambda file: _mark(root / file), chunk), strict=True))
-            to_read = [file for file, mark in marks.items() if mark not in readable]
-            reasons = dict(zip(to_read, pool.map(lambda file: _read_problem(root / file), to_read), strict=True))
+            new_files = [file for file, mark in marks.items() if mark not in readable]
+            reasons = dict(zip(new_files, pool.map(lambda file: _read_problem(root / file), new_files), strict=True))
             bad |= {file: reason for file, reason in reasons.items() if reason}
             new.write(b"".join(marks[file] for file, reason in reasons.items() if not reason))
             new.flush()
@@ -56,13 +56,13 @@ def _with_progress(files: Sequence[str]) -> Iterator[Sequence[str]]:
     elif console.is_terminal:
         yield from track(chunks, f"checking {len(files):,} images", console=console)
     else:
-        said_at = time.monotonic()
+        printed_at = time.monotonic()
         for number, chunk in enumerate(chunks, 1):
             yield chunk
-            if time.monotonic() - said_at >= PROGRESS_EVERY_S or number == len(chunks):
-                said_at = time.monotonic()
-                done = min(number * CHUNK, len(files))
-                print(f"checked {done:,} of {len(files):,} images", file=sys.stderr, flush=True)
+            if time.monotonic() - printed_at >= PROGRESS_EVERY_S or number == len(chunks):
+                printed_at = time.monotonic()
+                count = min(number * CHUNK, len(files))
+                print(f"checked {count:,} of {len(files):,} images", file=sys.stderr, flush=True)
 
 
 def _mark(file: Path) -> bytes:

@@ -121,9 +121,9 @@ def _tokenize(config: TextConfig, folder: Path) -> None:
         class_numbers = {label: number for number, label in enumerate(labels)}
         classes = np.array([class_numbers[label] for label in texts.labels], dtype=np.int64)
         np.save(folder / f"{split}_labels.npy", classes)
-        if full := int((lengths == config.max_length).sum()):
+        if full_rows := int((lengths == config.max_length).sum()):
             notes.append(
-                f"{full} of {sizes[split]} texts of {split} fill {config.max_length} tokens; what is longer is cut"
+                f"{full_rows} of {sizes[split]} texts of {split} fill {config.max_length} tokens; what is longer is cut"
             )
     about = {"labels": labels, "model_type": encoder.model_type, "sizes": sizes, "notes": notes}
     (folder / ABOUT_FILE).write_text(json.dumps(about))
@@ -142,10 +142,10 @@ def _first_texts(config: TextConfig, split: str, texts: LabelledTexts, notes: li
     count = len(texts.labels)
     if not limit or limit >= count:
         return texts
-    first = texts.select(range(limit))
-    _check_classes(config, split, first.labels, texts.labels)
+    selection = texts.select(range(limit))
+    _check_classes(config, split, selection.labels, texts.labels)
     notes.append(limited("texts", split, limit, count))
-    return first
+    return selection
 
 
 def _check_classes(config: TextConfig, split: str, first_labels: list[str], all_labels: list[str]) -> None:
@@ -242,13 +242,13 @@ def _labelled(config: TextConfig, tables: list[Table]) -> LabelledTexts:
     labels: list[str] = []
     for table in tables:
         columns = [_column(config, table, column) for column in (config.text_column, config.label_column)]
-        before = len(labels)
+        offset = len(labels)
         for text, label in zip(*columns, strict=True):
             try:
                 texts.append(written(text, config.text_column, "a text"))
                 labels.append(_class_name(label, config.label_column))
             except ValueError as error:  # noqa: PERF203
-                raise ValueError(f"row {len(labels) - before + 1} of {table.place} (the first is 1) {error}") from error
+                raise ValueError(f"row {len(labels) - offset + 1} of {table.place} (the first is 1) {error}") from error
     return LabelledTexts(texts, labels)
 
 

@@ -60,24 +60,24 @@ def read_files(data: Path, columns: Sequence[str]) -> tuple[dict[str, list[Table
     if data.is_file():
         if _reader(data) is None:
             raise ValueError(f"a file must be one of {', '.join(READERS)}, but this is {data.suffix!r}")
-        return {"train": [_read(data, columns)]}, []
+        return {"train": [_read_table(data, columns)]}, []
     files = [file for file in files_below(data) if _reader(file)]
     if not files:
         raise ValueError(f"there are no files in the folder that end in {', '.join(READERS)}; put in train.* and val.*")
     by_split: dict[str | None, list[Path]] = {}
     for file in files:
         by_split.setdefault(_split_of(file.relative_to(data)), []).append(file)
-    others = by_split.pop(None, [])
+    leftovers = by_split.pop(None, [])
     if not by_split:
-        by_split, others = {"train": others}, []
+        by_split, leftovers = {"train": leftovers}, []
     names = {split: [shown(str(file.relative_to(data))) for file in parts] for split, parts in by_split.items()}
     notes = [
         f"the split {split} is made of {len(parts)} files: {', '.join(parts)}"
         for split, parts in names.items()
         if len(parts) > 1
     ]
-    notes += [f"left aside {shown(str(file.relative_to(data)))}: its name belongs to no split" for file in others]
-    return {str(split): [_read(file, columns) for file in parts] for split, parts in by_split.items()}, notes
+    notes += [f"left aside {shown(str(file.relative_to(data)))}: its name belongs to no split" for file in leftovers]
+    return {str(split): [_read_table(file, columns) for file in parts] for split, parts in by_split.items()}, notes
 
 
 def _split_of(file: Path) -> str | None:
@@ -99,13 +99,13 @@ def _reader(file: Path) -> Callable[[Path, Sequence[str]], tuple[Sequence[str], 
     return READERS.get(suffixes[-1]) if suffixes else None
 
 
-def _read(file: Path, columns: Sequence[str]) -> Table:
+def _read_table(file: Path, columns: Sequence[str]) -> Table:
     if not file.stat().st_size:
         raise ValueError(f"the file {file} is empty; give one with a text and a class in each row")
-    read = _reader(file)
-    assert read is not None
+    reader = _reader(file)
+    assert reader is not None
     try:
-        names, values = read(file, columns)
+        names, values = reader(file, columns)
     except Exception as error:  # those of csv, json, gzip, pyarrow, decoders and the system
         raise ValueError(
             f"{file} cannot be read ({first_line(error)}). CSV and JSON must be UTF-8; a CSV file has commas, a TSV "
@@ -155,17 +155,17 @@ def _read_json(file: Path, columns: Sequence[str]) -> tuple[list[str], dict[str,
     with _open(file) as opened:
         content = opened.read()
     try:
-        read = _parse(content)
+        document = _parse(content)
     except json.JSONDecodeError as error:
         if not error.msg.startswith("Extra data"):
             raise
         return _read_json_lines(file, columns)
-    if isinstance(read, dict) and read and all(isinstance(column, list) for column in read.values()):
-        lengths = {name: len(column) for name, column in read.items()}
+    if isinstance(document, dict) and document and all(isinstance(column, list) for column in document.values()):
+        lengths = {name: len(column) for name, column in document.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"the columns have different lengths: {lengths}")
-        return list(read), {name: read[name] for name in columns if name in read}
-    rows = read if isinstance(read, list) else [read]
+        return list(document), {name: document[name] for name in columns if name in document}
+    rows = document if isinstance(document, list) else [document]
     return _columns_of(((f"row {number}", row) for number, row in enumerate(rows, 1)), columns)
 
 
@@ -205,11 +205,11 @@ def _parse(text: str) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         keys = [key for key, _ in pairs]
         raise ValueError(f"an object has the key {max(keys, key=keys.count)!r} twice")
-    return found
+    return entries
 
 
 def _read_parquet(file: Path, columns: Sequence[str]) -> tuple[list[str], dict[str, Sequence[Any]]]:
@@ -219,11 +219,11 @@ def _read_parquet(file: Path, columns: Sequence[str]) -> tuple[list[str], dict[s
     with file.open("rb") as opened:
         parquet = ParquetFile(opened)
         names = parquet.schema_arrow.names
-        wanted = [name for name in dict.fromkeys(columns) if names.count(name) == 1]
-        table = parquet.read(columns=wanted)
+        column_names = [name for name in dict.fromkeys(columns) if names.count(name) == 1]
+        table = parquet.read(columns=column_names)
     described = b"huggingface" in (parquet.schema_arrow.metadata or {})
     features = Features.from_arrow_schema(parquet.schema_arrow) if described else {}
-    values = {name: table.column(name).to_pylist() for name in wanted}
+    values = {name: table.column(name).to_pylist() for name in column_names}
     for name, column in values.items():
         if isinstance(feature := features.get(name), ClassLabel):
             values[name] = class_names(feature, column)

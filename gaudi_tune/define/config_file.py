@@ -98,10 +98,10 @@ def with_file(options: SweepOptions | None, changes: Mapping[str, Any]) -> Sweep
     explicit.update(changes)
     if explicit.get("config") is None:
         return checked(explicit)
-    given = checked(explicit)
-    assert given.config is not None, "it was given"
-    file_options = read_config(given.config)
-    settings = merged(file_options.get("settings", ()), given.settings)
+    explicit_options = checked(explicit)
+    assert explicit_options.config is not None, "it was given"
+    file_options = read_config(explicit_options.config)
+    settings = merged(file_options.get("settings", ()), explicit_options.settings)
     return checked({**file_options, **explicit, "settings": settings})
 
 

@@ -110,16 +110,16 @@ def check_plain_type(subject: str, value: object) -> None:
         ) from error
 
 
-def check_values(field: str, values: object, kind: type, example: str, known: Sequence[str] | None = None) -> None:
+def check_values(field: str, values: object, kind: type, example: str, choices: Sequence[str] | None = None) -> None:
     """Check a field of values of one kind by name."""
     if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
-        key = (known or ("mine",))[0]
+        key = (choices or ("mine",))[0]
         raise SweepError(f"{field} must be given by name, such as {{{key!r}: {example}}}, but got {written(values)}")
     for name, value in values.items():
-        if known is not None and name not in known:
+        if choices is not None and name not in choices:
             raise SweepError(
-                f"{field} may have {' and '.join(known)}, but got {written(name)}{did_you_mean(name, known)}; give it "
-                f"one of these names"
+                f"{field} may have {' and '.join(choices)}, but got {written(name)}{did_you_mean(name, choices)}; give "
+                f"it one of these names"
             )
         check_kind(f"{field}[{name!r}]", value, kind, f"one such as {example}")
 

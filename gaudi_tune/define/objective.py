@@ -58,7 +58,7 @@ def usual_mode(metric: str) -> Mode | None:
         return "max"
     text = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", metric).lower().replace("cross_entropy", "crossentropy")
     words = re.findall(r"f1|r2|[a-z]+", re.sub(r"\b(val|valid|test|train|eval)(?=loss|acc|err)", "", text))
-    telling = [word for word in words if any(word in known for known in USUAL_MODES.values())]
+    telling = [word for word in words if any(word in vocabulary for vocabulary in USUAL_MODES.values())]
     if NEGATIONS & set(words):
         return None
     if not telling:
@@ -66,7 +66,7 @@ def usual_mode(metric: str) -> Mode | None:
     if not QUALIFIERS.issuperset(set(words[words.index(telling[0]) :]) - set(telling)):
         return None
     deciding = set(telling[-1:] if telling[-1] in HEADS else telling)
-    return next((mode for mode, known in USUAL_MODES.items() if deciding <= known), None)
+    return next((mode for mode, vocabulary in USUAL_MODES.items() if deciding <= vocabulary), None)
 
 
 @dataclass(frozen=True)
@@ -180,8 +180,8 @@ def _check_metric(name: object) -> None:
 
 def _mode_meant(mode: object) -> str:
     """Return the mode that a text such as "minimize" means, as the end of an error."""
-    known = [known for known in USUAL_MODES if isinstance(mode, str) and mode.lower().startswith(known)]
-    return f"; give mode={known[0]!r}" if known else "; give one of the two"
+    modes = [usual for usual in USUAL_MODES if isinstance(mode, str) and mode.lower().startswith(usual)]
+    return f"; give mode={modes[0]!r}" if modes else "; give one of the two"
 
 
 def point_in(objectives: Sequence[Objective], metrics: Mapping[str, Any]) -> tuple[float, ...]:

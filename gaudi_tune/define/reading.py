@@ -14,7 +14,7 @@ from typing import Any
 
 from gaudi_tune.define.field_rules import is_finite
 
-_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,5})?")
 UNREADABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 """Control characters, invisible ones, and bytes that are not UTF-8."""
@@ -26,7 +26,7 @@ def _is_number(value: Any) -> bool:
 
 def read_whole(value: Any) -> Any:
     """Return a whole number: Python takes more for one, such as True, 1_000 and digits of every script."""
-    if isinstance(value, str) and _WHOLE.fullmatch(value.strip(" ")):
+    if isinstance(value, str) and _INTEGER.fullmatch(value.strip(" ")):
         return int(value)
     if _is_number(value) and is_finite(value) and value == int(value):
         return int(value)

@@ -184,16 +184,16 @@ def _hint_of_folder(error: FileNotFoundError, started_in: Path | None) -> str:
     if path is not None and path.is_absolute():
         return ""
     try:
-        where = f"the current folder of a train loop is one of its own, {os.getcwd()}"
+        folder_note = f"the current folder of a train loop is one of its own, {os.getcwd()}"
     except FileNotFoundError:
-        where = "the current folder of the train loop is gone"
+        folder_note = "the current folder of the train loop is gone"
     if path is None:
         message = last_line(message_of(error) or "FileNotFoundError")
-        return f"{message} ({where}; a relative path does not lead to your files)"
+        return f"{message} ({folder_note}; a relative path does not lead to your files)"
     full_path = f'Path(__file__).parent / "{path}"'
     if started_in is not None and (started_in / path).exists():
         full_path = str(started_in / path)
-    return f"FileNotFoundError: there is no {str(path)!r}: {where}; give the full path, such as {full_path}"
+    return f"FileNotFoundError: there is no {str(path)!r}: {folder_note}; give the full path, such as {full_path}"
 
 
 def _errors_in(failure: BaseException | None) -> list[BaseException]:

@@ -11,12 +11,12 @@ from gaudi_tune.group.own_code import is_own_module
 
 NEW: tuple[Any, ...] = (logging.NOTSET, True, False, [], [])
 """The state of a logger that nobody has set up."""
-OF_MODULE = ("raiseExceptions", "lastResort")
+MODULE_SETTINGS = ("raiseExceptions", "lastResort")
 
 
 def read() -> dict[str, Any]:
     """Return the state of each logger by its name, and under "" what holds for all."""
-    overall = [getattr(logging, name) for name in OF_MODULE]
+    overall = [getattr(logging, name) for name in MODULE_SETTINGS]
     overall += [logging.root.manager.disable, logging.getLoggerClass(), logging.getLogRecordFactory()]
     overall += [warnings.showwarning.__module__ == "logging"]
     states = {name: _state_of(logger) for name, logger in _loggers().items()}
@@ -25,8 +25,8 @@ def read() -> dict[str, Any]:
 
 def restore(states: dict[str, Any]) -> None:
     """Restore each logger. A new one of a library stays: the library set it up when it was imported."""
-    *of_module, disabled, logger_class, factory, captures = states[""]
-    for name, setting in zip(OF_MODULE, of_module, strict=True):
+    *module_settings, disabled, logger_class, factory, captures = states[""]
+    for name, setting in zip(MODULE_SETTINGS, module_settings, strict=True):
         setattr(logging, name, setting)
     logging.disable(disabled)
     logging.setLoggerClass(logger_class)
@@ -44,8 +44,8 @@ def restore(states: dict[str, Any]) -> None:
 
 
 def _loggers() -> dict[str, logging.Logger]:
-    found = logging.root.manager.loggerDict.items()  # it also has placeholders
-    return {"root": logging.root, **{name: logger for name, logger in found if isinstance(logger, logging.Logger)}}
+    entries = logging.root.manager.loggerDict.items()  # it also has placeholders
+    return {"root": logging.root, **{name: logger for name, logger in entries if isinstance(logger, logging.Logger)}}
 
 
 def _is_of_library(name: str) -> bool:

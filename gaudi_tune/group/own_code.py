@@ -158,7 +158,7 @@ def _keep_sources() -> None:
     Otherwise a person who edits a module while a sweep runs would change the trials that are left. Code that is written
     while this process lives is read each time: a trial may have written it for itself.
     """
-    began_at, codes = time.time(), dict[str, bytes]()
+    start_time, codes = time.time(), dict[str, bytes]()
     read_code = SourceFileLoader.get_code
 
     def get_code(loader: SourceFileLoader, fullname: str) -> CodeType | None:
@@ -167,7 +167,7 @@ def _keep_sources() -> None:
             return read_code(loader, fullname)
         if file not in codes:
             code = read_code(loader, fullname)
-            if code is None or os.path.getmtime(file) >= began_at:
+            if code is None or os.path.getmtime(file) >= start_time:
                 return code
             codes[file] = marshal.dumps(code)
         # Not the same code object twice: what torch.compile keeps with it refers to the globals of a module.

@@ -41,21 +41,21 @@ class Members(NamedTuple):
 def read(name: str) -> list[Members]:
     """Return the functions and classes of a module, and the methods of these classes."""
     module = sys.modules[name]
-    found = [_members_of(module)]
+    snapshot = [_members_of(module)]
     package = name.partition(".")[0]
-    classes = {member for member in found[0].members if isinstance(member, type)}
-    return found + [_members_of(member) for member in classes if member.__module__.partition(".")[0] == package]
+    classes = {member for member in snapshot[0].members if isinstance(member, type)}
+    return snapshot + [_members_of(member) for member in classes if member.__module__.partition(".")[0] == package]
 
 
-def are_same(found: list[Members]) -> bool:
+def are_same(snapshot: list[Members]) -> bool:
     """Whether nothing of it was replaced."""
-    return all(all(map(is_, map(vars(owner).get, names), members)) for owner, names, members in found)
+    return all(all(map(is_, map(vars(owner).get, names), members)) for owner, names, members in snapshot)
 
 
-def restore(found: list[Members]) -> None:
+def restore(snapshot: list[Members]) -> None:
     """Put back what was removed, and what own code has replaced. Libraries may patch each other, and themselves."""
-    originals = {id(member) for _, _, members in found for member in members}
-    for owner, names, members in found:
+    originals = {id(member) for _, _, members in snapshot for member in members}
+    for owner, names, members in snapshot:
         for name, member in zip(names, members, strict=True):
             current = vars(owner).get(name)
             is_function = isinstance(current, FunctionType | type) and id(current) not in originals

@@ -78,12 +78,12 @@ def container(module: str, path: str) -> Switch:
     find = attrgetter(path)
 
     def restore(contents: Any) -> None:
-        found = find(sys.modules[module])
-        found.clear()
-        if isinstance(found, list):
-            found.extend(contents)
+        target = find(sys.modules[module])
+        target.clear()
+        if isinstance(target, list):
+            target.extend(contents)
         else:
-            found.update(contents)
+            target.update(contents)
 
     return Switch(f"{module}.{path}", module, lambda: find(sys.modules[module]).copy(), restore)
 
@@ -92,9 +92,9 @@ def hooks(module: str, name: str) -> Switch:
     """Return the switch that is a list of hooks. Those stay that a library added when a trial imported it."""
 
     def restore(old: list[Any]) -> None:
-        found = getattr(sys.modules[module], name)
-        added = [hook for hook in found if hook not in old and not is_own(hook)]
-        found[:] = [*added, *old]
+        current_hooks = getattr(sys.modules[module], name)
+        added = [hook for hook in current_hooks if hook not in old and not is_own(hook)]
+        current_hooks[:] = [*added, *old]
 
     return Switch(f"{module}.{name}", module, lambda: list(getattr(sys.modules[module], name)), restore)
 
@@ -247,16 +247,16 @@ def _restore_safe_globals(types: list[Any]) -> None:
 def _read_options(options: Any = None, prefix: str = "") -> dict[str, Any]:
     """Return all options of pandas by their full names."""
     options = sys.modules["pandas"].options if options is None else options
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some options are deprecated
         for name in dir(options):
             option = getattr(options, name)
             if isinstance(option, type(options)):
-                found |= _read_options(option, f"{prefix}{name}.")
+                values |= _read_options(option, f"{prefix}{name}.")
             else:
-                found[prefix + name] = option
-    return found
+                values[prefix + name] = option
+    return values
 
 
 def _restore_options(options: dict[str, Any]) -> None:
@@ -419,11 +419,11 @@ class Switches:
     def __init__(self) -> None:
         """Read the switches of the modules that are imported, and have the others read when they are."""
         self._settings: dict[str, Any] = {}
-        self._to_come: dict[str, list[Switch]] = {}
-        self._read_all(switch for switch in SWITCHES if switch.module in sys.modules)
+        self._awaited_switches: dict[str, list[Switch]] = {}
+        self._read_switches(switch for switch in SWITCHES if switch.module in sys.modules)
         for switch in SWITCHES:
             if switch.module not in sys.modules:
-                self._to_come.setdefault(switch.module, []).append(switch)
+                self._awaited_switches.setdefault(switch.module, []).append(switch)
         sys.meta_path.insert(0, self)
         self._settings["sys.meta_path"] = list(sys.meta_path)
 
@@ -433,13 +433,13 @@ class Switches:
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         """Have the switches of a module read after its import, which Python has begun by asking for the module."""
-        switches = self._to_come.pop(name, [])
+        switches = self._awaited_switches.pop(name, [])
         spec = PathFinder.find_spec(name, path, target) if switches else None
         if spec is not None and spec.loader is not None:
-            _after_import(spec, partial(self._read_all, switches))
+            _after_import(spec, partial(self._read_switches, switches))
         return spec
 
-    def _read_all(self, switches: Iterable[Switch]) -> None:
+    def _read_switches(self, switches: Iterable[Switch]) -> None:
         for switch in switches:
             with suppress(Exception):  # this version of the library does not have it
                 self._settings[switch.name] = switch.read()
@@ -452,28 +452,28 @@ class Switches:
         """Restore a switch, and return whether that was possible."""
         setting = self._settings[switch.name]
         try:
-            if _is_same(switch, setting):
+            if _is_unchanged(switch, setting):
                 return True
             switch.restore(setting)
-            return switch.name not in LIMITS or _is_same(switch, setting)
+            return switch.name not in LIMITS or _is_unchanged(switch, setting)
         except Exception:
             return False
 
 
-def _is_same(switch: Switch, setting: Any) -> bool:
+def _is_unchanged(switch: Switch, setting: Any) -> bool:
     try:
         return switch.is_same(setting) if switch.is_same is not None else bool(switch.read() == setting)
     except Exception:  # it can no longer be read, or not be compared
         return False
 
 
-def _after_import(spec: ModuleSpec, then: Callable[[], object]) -> None:
+def _after_import(spec: ModuleSpec, callback: Callable[[], object]) -> None:
     """Have the loader of a module call a function when it has run the module."""
     loader: Any = spec.loader
     exec_module = loader.exec_module
 
     def exec_and_call(module: ModuleType) -> None:
         exec_module(module)
-        then()
+        callback()
 
     loader.exec_module = exec_and_call

@@ -249,8 +249,8 @@ class WarmTrainable(tune.Trainable):
         the actor for ever.
         """
         spec = replace(self.spec, environment=environment, num_workers=self._place.workers, numbers=self._place.numbers)
-        used_up = self.group is not None and self.group.used and self._new_workers.always
-        if self.group is not None and (self.spec != spec or self.group.outgrown or used_up):
+        is_spent = self.group is not None and self.group.used and self._new_workers.always
+        if self.group is not None and (self.spec != spec or self.group.outgrown or is_spent):
             self._end_group()
         if self.group is None:
             self.spec, start = spec, time.monotonic()

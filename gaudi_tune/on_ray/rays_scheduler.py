@@ -97,8 +97,8 @@ class RaysScheduler(SweepScheduler):
         super().on_trial_add(tune_controller, trial)
         if trial.config.get(names.CONFIRMS):
             return
-        known = self._run.state.trials.get(number_of(trial))
-        was_paused = known is not None and known.status == "paused" and not self.policy.clones
+        trial_state = self._run.state.trials.get(number_of(trial))
+        was_paused = trial_state is not None and trial_state.status == "paused" and not self.policy.clones
         if trial.status == Trial.PENDING and was_paused:
             trial.set_status(Trial.PAUSED)  # before Tune files it: Tune starts pending trials, groups or not
             self._paused_before.append(trial)
@@ -137,13 +137,13 @@ class RaysScheduler(SweepScheduler):
             return None
         self._paused_before = [trial for trial in self._paused_before if trial.status == Trial.PAUSED]
         if self._paused_before:
-            chosen = self._paused_before[0]
+            next_trial = self._paused_before[0]
         else:
-            chosen = self.rays.choose_trial_to_run(self._for_rays(tune_controller))
-        if chosen is None or chosen.status != Trial.PAUSED:  # Tune itself starts a pending one
+            next_trial = self.rays.choose_trial_to_run(self._for_rays(tune_controller))
+        if next_trial is None or next_trial.status != Trial.PAUSED:  # Tune itself starts a pending one
             return None
-        self._waiting.discard(number_of(chosen))
-        return chosen
+        self._waiting.discard(number_of(next_trial))
+        return next_trial
 
     def on_pause(self, trial_id: str) -> None:
         """Do nothing: HyperBandForBOHB tells the searcher, and this class knows from its answer."""

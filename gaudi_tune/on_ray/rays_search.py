@@ -165,10 +165,10 @@ def tune_range(range_: Any) -> Any:
     """Return Ray Tune's range for one of Optuna's."""
     if isinstance(range_, CategoricalDistribution):
         return tune.choice(list(range_.choices))
-    is_whole = isinstance(range_, IntDistribution)
+    is_integer = isinstance(range_, IntDistribution)
     if range_.log:
-        return tune.lograndint(range_.low, range_.high + 1) if is_whole else tune.loguniform(range_.low, range_.high)
-    if is_whole:
+        return tune.lograndint(range_.low, range_.high + 1) if is_integer else tune.loguniform(range_.low, range_.high)
+    if is_integer:
         step = range_.step
         return tune.randint(range_.low, range_.high + 1) if step == 1 else tune.qrandint(range_.low, range_.high, step)
     return tune.quniform(range_.low, range_.high, range_.step) if range_.step else tune.uniform(range_.low, range_.high)

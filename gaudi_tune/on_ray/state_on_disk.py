@@ -23,7 +23,7 @@ from gaudi_tune.sweep.search.searcher import StudySearcher
 
 logger = logging.getLogger(__name__)
 
-NOT_WRITTEN = "the state of the sweep could not be written (%s)"
+WRITE_WARNING = "the state of the sweep could not be written (%s)"
 
 
 class StateOnDisk(KeptInProcess, StateKeeper):
@@ -83,7 +83,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         try:
             tune_part = make_tune_part(trials, changed, controller, search_alg)
         except OSError as error:
-            logger.warning(NOT_WRITTEN, error)
+            logger.warning(WRITE_WARNING, error)
             return
         parts = {"tune": tune_part, **self.snapshot(None if everything else self._state.changed)}
         record = pack(parts, [trial.number for trial in self._state.paused])
@@ -102,7 +102,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         try:
             self._writing.result()
         except OSError as error:  # the next attempt may find space
-            logger.warning(NOT_WRITTEN, error)
+            logger.warning(WRITE_WARNING, error)
             self._undo()
 
     def _forget_changes(self, trials: Mapping[str, tuple[str, str]]) -> None:
@@ -133,9 +133,9 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         self._state.restore(parts)
         self._searcher.restore_study(parts["study"])
         self._scheduler.set_state(parts["scheduler"])
-        kept = parts.get("callbacks", {}).get("states", [])
-        if [name for name, _ in kept] == [callback.name for callback in self._callbacks]:
-            for callback, (_, state) in zip(self._callbacks, kept, strict=True):
+        callback_states = parts.get("callbacks", {}).get("states", [])
+        if [name for name, _ in callback_states] == [callback.name for callback in self._callbacks]:
+            for callback, (_, state) in zip(self._callbacks, callback_states, strict=True):
                 if state is not None:
                     callback.restore_state(state)
 

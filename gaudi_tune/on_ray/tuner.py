@@ -124,12 +124,12 @@ def check_sampler(sampler: object, objects: GivenObjects, search: str) -> None:
             f"sampler={written(sampler)}: give an object, such as optuna.samplers.QMCSampler(); a name is search='tpe'"
         )
     if objects.search_alg is not None or search != SweepOptions.search:
-        other = (
+        other_option = (
             f"search={written(search)}"
             if objects.search_alg is None
             else f"search_alg={type(objects.search_alg).__name__}"
         )
-        raise SweepError(f"{other} and sampler={written(sampler)} both say what proposes the trials; give one")
+        raise SweepError(f"{other_option} and sampler={written(sampler)} both say what proposes the trials; give one")
 
 
 class SweepTuner(tune.Tuner):

@@ -138,10 +138,10 @@ def choose_objectives(experiment: Experiment, options: SweepOptions) -> tuple[Ex
     if len(metrics) < len(objectives) or len(objectives) > MOST_OBJECTIVES:
         raise SweepError(f"{arguments}: name one to {MOST_OBJECTIVES} metrics, each once")
     if len(objectives) > 1 and not scheduler_kind(options.scheduler).takes_objectives:
-        others = [name for name, scheduler in SCHEDULERS.items() if scheduler.takes_objectives]
+        schedulers = [name for name, scheduler in SCHEDULERS.items() if scheduler.takes_objectives]
         raise SweepError(
             f"--scheduler {options.scheduler} compares trials by one objective, and --objectives names "
-            f"{len(objectives)}; take {', '.join(others[:-1])} or {others[-1]}"
+            f"{len(objectives)}; take {', '.join(schedulers[:-1])} or {schedulers[-1]}"
         )
     return replace(experiment, metric=objectives[0].name, mode=objectives[0].mode), objectives
 

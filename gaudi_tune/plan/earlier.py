@@ -131,21 +131,21 @@ def unused_seed(seed: int, sources: Sequence[SweepFile]) -> int:
     have had it: trials with the same seed would be proposed and trained again."""
     seeds = [int(source.options.get("seed", 0)) for source in sources]
     lowest = [0 if source.options.get("learn_from") else seed for source, seed in zip(sources, seeds, strict=True)]
-    is_used = any(low <= seed <= high for low, high in zip(lowest, seeds, strict=True))
-    return (max(seeds) + 1) % SEEDS if is_used else seed
+    is_repeat = any(low <= seed <= high for low, high in zip(lowest, seeds, strict=True))
+    return (max(seeds) + 1) % SEEDS if is_repeat else seed
 
 
 def without_repeats(experiment: Experiment, configs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the different ones of learned configurations, without the baseline, which is tried anyway."""
-    seen: list[dict[str, Any]] = []
+    distinct_configs: list[dict[str, Any]] = []
     if experiment.baseline:
         draw = experiment.search_space.draw_with(experiment.baseline)
-        seen.append({study_name: draw.config[name] for name, study_name in draw.study_names.items()})
-    baseline = seen[:]
+        distinct_configs.append({study_name: draw.config[name] for name, study_name in draw.study_names.items()})
+    baseline = distinct_configs[:]
     for config in configs:
-        if config not in seen:
-            seen.append(config)
-    return seen[len(baseline) :]
+        if config not in distinct_configs:
+            distinct_configs.append(config)
+    return distinct_configs[len(baseline) :]
 
 
 def sweeps_that_saw_test_data(plan: Plan, sources: Sequence[SweepFile]) -> list[str]:

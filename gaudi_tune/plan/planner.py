@@ -59,8 +59,8 @@ def make_plan(
     check_places(experiment, options, uri)
     devices, cluster = connect(options)
     applied = apply_options(experiment, options, devices.type.kind, earlier.winner)
-    held_out = earlier.checkpoint_held_out
-    plan = settle(applied, devices, name, uri, cluster, hold_out=held_out, max_concurrent=objects.max_concurrent)
+    hold_out = earlier.checkpoint_held_out
+    plan = settle(applied, devices, name, uri, cluster, hold_out=hold_out, max_concurrent=objects.max_concurrent)
     plan = with_free_resources(add_earlier(plan, earlier))
     when_decided(plan)
     from gaudi_tune.sweep.search.samplers import try_sampler  # half a second, in which Ray may start

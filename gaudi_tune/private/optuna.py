@@ -47,7 +47,7 @@ def replace_trial(study: Study, trial: FrozenTrial) -> None:
 
 
 def write_trials(
-    study: Study, trials: Sequence[FrozenTrial], ids: dict[int, int], before: Mapping[int, FrozenTrial]
+    study: Study, trials: Sequence[FrozenTrial], ids: dict[int, int], stored_trials: Mapping[int, FrozenTrial]
 ) -> dict[int, int]:
     """Write trials to a study in one transaction: new ones, and what has changed in others, also in ended ones.
 
@@ -57,7 +57,7 @@ def write_trials(
         study: The study.
         trials: The trials.
         ids: By number, the ids of the trials that the study has.
-        before: By number, these trials as the study has them.
+        stored_trials: By number, these trials as the study has them.
 
     Returns:
         The ids of the new trials, by number.
@@ -72,13 +72,15 @@ def write_trials(
     assert isinstance(storage, RDBStorage)
     with Session(storage.engine) as session, session.begin():
         new_ids = _insert_trials(session, study_id, [trial for trial in trials if trial.number not in ids])
-        known = [trial for trial in trials if trial.number in ids]
-        for trial in known:
+        old_trials = [trial for trial in trials if trial.number in ids]
+        for trial in old_trials:
             model = session.get_one(models.TrialModel, ids[trial.number])
             model.state = trial.state
             model.datetime_complete = trial.datetime_complete
-        _delete_changed(session, [(ids[trial.number], trial, before[trial.number]) for trial in known])
-        _insert_parts(session, [((ids | new_ids)[trial.number], trial, before.get(trial.number)) for trial in trials])
+        _delete_changed(session, [(ids[trial.number], trial, stored_trials[trial.number]) for trial in old_trials])
+        _insert_parts(
+            session, [((ids | new_ids)[trial.number], trial, stored_trials.get(trial.number)) for trial in trials]
+        )
     if isinstance(study._storage, _CachedStorage):  # which reads an ended trial only once
         with study._storage._lock:
             study._storage._studies.pop(study_id, None)
@@ -88,7 +90,7 @@ def write_trials(
 def _insert_trials(session: Session, study_id: int, trials: Sequence[FrozenTrial]) -> dict[int, int]:
     """Insert trials without their parts, and return their ids by number."""
     in_study = models.TrialModel.study_id == study_id
-    first = session.scalar(sqlalchemy.select(sqlalchemy.func.count()).select_from(models.TrialModel).where(in_study))
+    start = session.scalar(sqlalchemy.select(sqlalchemy.func.count()).select_from(models.TrialModel).where(in_study))
     rows = [
         models.TrialModel(
             study_id=study_id,
@@ -97,7 +99,7 @@ def _insert_trials(session: Session, study_id: int, trials: Sequence[FrozenTrial
             datetime_start=trial.datetime_start,
             datetime_complete=trial.datetime_complete,
         )
-        for number, trial in enumerate(trials, start=first or 0)
+        for number, trial in enumerate(trials, start=start or 0)
     ]
     session.add_all(rows)
     session.flush()
@@ -107,12 +109,12 @@ def _insert_trials(session: Session, study_id: int, trials: Sequence[FrozenTrial
 def _delete_changed(session: Session, changes: Sequence[tuple[int, FrozenTrial, FrozenTrial]]) -> None:
     """Delete the parts of trials that differ from those before; each trial is given with its id."""
     reports = models.TrialIntermediateValueModel
-    for trial_id, trial, before in changes:
+    for trial_id, trial, old_trial in changes:
         curve = trial.intermediate_values
-        steps = [step for step, value in before.intermediate_values.items() if curve.get(step) != value]
+        steps = [step for step, value in old_trial.intermediate_values.items() if curve.get(step) != value]
         if steps:
             session.execute(sqlalchemy.delete(reports).where(reports.trial_id == trial_id, reports.step.in_(steps)))
-        for model, parts, parts_before in _small_parts(trial, before):
+        for model, parts, parts_before in _small_parts(trial, old_trial):
             if parts_before and parts != parts_before:
                 session.execute(sqlalchemy.delete(model).where(model.trial_id == trial_id))
 
@@ -120,15 +122,15 @@ def _delete_changed(session: Session, changes: Sequence[tuple[int, FrozenTrial, 
 def _insert_parts(session: Session, changes: Sequence[tuple[int, FrozenTrial, FrozenTrial | None]]) -> None:
     """Insert the parts of trials that differ from those before; each trial is given with its id."""
     rows: dict[Any, list[dict[str, Any]]] = {}
-    for trial_id, trial, before in changes:
-        curve_before = before.intermediate_values if before else {}
+    for trial_id, trial, old_trial in changes:
+        curve_before = old_trial.intermediate_values if old_trial else {}
         reports = rows.setdefault(models.TrialIntermediateValueModel, [])
         for step, value in trial.intermediate_values.items():
             if curve_before.get(step) != value:
                 stored, kind = models.TrialIntermediateValueModel.intermediate_value_to_stored_repr(value)
                 report = {"step": step, "intermediate_value": stored, "intermediate_value_type": kind}
                 reports.append({"trial_id": trial_id, **report})
-        for model, parts, parts_before in _small_parts(trial, before):
+        for model, parts, parts_before in _small_parts(trial, old_trial):
             if parts != parts_before:
                 rows.setdefault(model, []).extend({"trial_id": trial_id, **part} for part in parts)
     for model, new_rows in rows.items():
@@ -139,9 +141,9 @@ def _insert_parts(session: Session, changes: Sequence[tuple[int, FrozenTrial, Fr
 Rows: TypeAlias = list[dict[str, Any]]
 
 
-def _small_parts(trial: FrozenTrial, before: FrozenTrial | None) -> list[tuple[Any, Rows, Rows]]:
+def _small_parts(trial: FrozenTrial, old_trial: FrozenTrial | None) -> list[tuple[Any, Rows, Rows]]:
     """Return, for each table but that of the reports, the rows of a trial now and before."""
-    rows_before = _rows(before) if before else {}
+    rows_before = _rows(old_trial) if old_trial else {}
     return [(model, rows, rows_before.get(model, [])) for model, rows in _rows(trial).items()]
 
 

@@ -98,15 +98,15 @@ def quick_trial_starts() -> Iterator[None]:
     """
     registry, original_setter = _global_registry, Trial.set_ray_actor
     original_test, original_lookup = registry.contains, registry.get
-    found: dict[tuple[str, str], Any] = {}
+    entries: dict[tuple[str, str], Any] = {}
 
     def membership(category: str, key: str) -> bool:
-        return (category, key) in found or original_test(category, key)
+        return (category, key) in entries or original_test(category, key)
 
     def lookup(category: str, key: str) -> Any:
-        if (category, key) not in found:
-            found[category, key] = original_lookup(category, key)
-        return found[category, key]
+        if (category, key) not in entries:
+            entries[category, key] = original_lookup(category, key)
+        return entries[category, key]
 
     def set_ray_actor(self: Trial, ray_actor: Any) -> None:
         self.temporary_state.ray_actor = ray_actor

@@ -59,9 +59,9 @@ def _report_table(reports: Sequence[Mapping[str, Any]], plan: Plan) -> list[Sequ
 
 def _figure_table(reports: Sequence[Mapping[str, Any]], plan: Plan, published: Published) -> list[Sequence[str]]:
     """Return a row for each figure: its name, the published value and the value of this run."""
-    metric, every = plan.experiment.metric, plan.budget.eval_every
-    between = f"{every} steps" if every else plan.budget.unit
-    whole = sum(report.get(names.STEP_SECONDS, 0.0) for report in reports)
+    metric, interval = plan.experiment.metric, plan.budget.eval_every
+    between = f"{interval} steps" if interval else plan.budget.unit
+    total_seconds = sum(report.get(names.STEP_SECONDS, 0.0) for report in reports)
     seconds = [seconds_of(report) for report in reports]
     later_seconds = median(seconds[1:]) if len(seconds) > 1 else None
     rate, last_rate = (_median_of(name, reports) for name in RATES)
@@ -70,7 +70,7 @@ def _figure_table(reports: Sequence[Mapping[str, Any]], plan: Plan, published: P
         (f"first {between}, s", published.first_epoch_s, seconds[0]),
         (f"each later {between}, s", published.later_epoch_s, later_seconds),
         ("all seconds above, s", None, sum(seconds)),
-        ("in all, s", published.total_s, whole or None),
+        ("in all, s", published.total_s, total_seconds or None),
         ("samples/s", published.samples_per_s, rate),
         ("samples/s, last step", published.last_step_samples_per_s, last_rate),
     ]

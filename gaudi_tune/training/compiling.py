@@ -51,12 +51,12 @@ class Compiling:
         time that has passed. Then all of that time counts as compilation, and the excess is dropped: the next interval
         has nothing to do with it.
         """
-        now, counted_s = time.perf_counter(), self._counted()
-        passed_s = now - self._previous_reading
+        reading, counted_s = time.perf_counter(), self._counted()
+        passed_s = reading - self._previous_reading
         compile_s = min(passed_s, max(0.0, counted_s - self._counted_s))
         self._clock += passed_s - compile_s
         self._seconds += compile_s
-        self._previous_reading, self._counted_s = now, counted_s
+        self._previous_reading, self._counted_s = reading, counted_s
 
     def _counted(self) -> float:
         """Return the seconds of compilations in this process, in which those that ran side by side count each."""

@@ -40,8 +40,8 @@ class Schedule:
             steps_per_epoch: Number of optimizer steps of an epoch.
         """
         warmup_steps = round(self.warmup * steps)
-        first = 0 if self.warmup_from_zero and warmup_steps else 1
-        rise = min(1.0, (step + first) / (warmup_steps + first))
+        offset = 0 if self.warmup_from_zero and warmup_steps else 1
+        rise = min(1.0, (step + offset) / (warmup_steps + offset))
         return rise * max(self.floor, self._fall(step, steps, steps_per_epoch, warmup_steps))
 
     def _fall(self, step: int, steps: int, steps_per_epoch: int, warmup_steps: int) -> float:

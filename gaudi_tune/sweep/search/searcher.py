@@ -138,7 +138,7 @@ class StudySearcher(KeptInProcess, Searcher):
         # The record of the study.
         self._open_record: StudyRecord | None = None
         self._sampler_view: SamplerView  # made when the record is opened
-        self._kept: KeptStudy | None = None
+        self._logged_study: KeptStudy | None = None
         """The study in the log from which the sweep is resumed."""
 
     # Tune calls these (ray.tune.search.Searcher).
@@ -230,7 +230,7 @@ class StudySearcher(KeptInProcess, Searcher):
 
     def restore_study(self, part: Mapping[str, Any]) -> None:
         """Take the study from the log of a sweep that is resumed, before :meth:`restore`."""
-        self._kept = KeptStudy([part[TRIALS][number] for number in sorted(part[TRIALS])], part["attributes"])
+        self._logged_study = KeptStudy([part[TRIALS][number] for number in sorted(part[TRIALS])], part["attributes"])
 
     # The sweep calls these.
 
@@ -434,7 +434,7 @@ class StudySearcher(KeptInProcess, Searcher):
         if self._open_record is None:
             optuna.logging.set_verbosity(optuna.logging.WARNING)
             directions = [objective.direction for objective in self._objectives]
-            self._open_record = StudyRecord(self._storage, self._study_name, directions, self._kept)
+            self._open_record = StudyRecord(self._storage, self._study_name, directions, self._logged_study)
             self._settle_orphans(self._open_record)
             self._sampler_view = SamplerView(self._open_record.memory, self._objectives)
         return self._open_record
@@ -451,7 +451,7 @@ class StudySearcher(KeptInProcess, Searcher):
         for trial in record.trials():
             if trial.number in numbers_of_tune or trial.state == StudyState.WAITING:
                 continue
-            if self._kept is not None and trial.number >= len(self._kept.trials):
+            if self._logged_study is not None and trial.number >= len(self._logged_study.trials):
                 self._proposed_before.append(trial.number)
                 if REQUESTED in trial.user_attrs:  # the snapshot may still have it among those that wait
                     self.requested_configs = self.requested_configs[1:]

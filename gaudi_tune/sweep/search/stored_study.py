@@ -74,10 +74,10 @@ def _copy_of_database(file: Path) -> Iterator[Path]:
     with TemporaryDirectory() as folder:
         copy = Path(folder, STUDY_FILE)
         for _ in range(MAX_COPIES):
-            before = _versions(file)
+            versions = _versions(file)
             for part in PARTS_OF_DATABASE:
                 _copy_if_there(Path(f"{file}{part}"), Path(f"{copy}{part}"))
-            if _versions(file) == before:
+            if _versions(file) == versions:
                 break
             time.sleep(COPY_AGAIN_AFTER_S)
         else:

@@ -63,7 +63,7 @@ class StudyRecord:
         storage: str | BaseStorage,
         name: str,
         directions: Sequence[Literal["minimize", "maximize"]],
-        kept: KeptStudy | None = None,
+        logged_study: KeptStudy | None = None,
     ) -> None:
         """Read the database, and start the thread that writes to it.
 
@@ -71,15 +71,15 @@ class StudyRecord:
             storage: The database's address, or Optuna's own object.
             name: The name of the study. Nobody else adds trials to it while the sweep runs.
             directions: Whether each objective is minimized or maximized.
-            kept: The study in the log from which the sweep is resumed. The database may have more trials, which were
-                proposed later; otherwise the log counts.
+            logged_study: The study in the log from which the sweep is resumed. The database may have more trials, which
+                were proposed later; otherwise the log counts.
         """
         self._storage, self._name, self._directions = storage, name, list(directions)
         self._lock = threading.Lock()
         self._ids: dict[int, int] = {}  # by number, the ids of the trials that the database has
-        self._written: dict[int, FrozenTrial] = {}  # these trials, as the database has them
+        self._stored_trials: dict[int, FrozenTrial] = {}  # these trials, as the database has them
         self._unwritten = set[int]()  # numbers of trials that the database does not have as they are
-        self._not_taken = set[int]()  # numbers of trials that cannot be written
+        self._refused_numbers = set[int]()  # numbers of trials that cannot be written
         self._attributes_are_unwritten = False
         self._is_damaged, self._begins_left = False, MAX_BEGINS
         self._wake, self._hurry = threading.Event(), threading.Event()
@@ -88,9 +88,9 @@ class StudyRecord:
         self.unlogged = set[int]()
         """Numbers of the trials that have changed since the log was written."""
 
-        stored = self._open(may_begin_again=kept is not None)
-        trials = kept.trials + stored[len(kept.trials) :] if kept else stored
-        attributes = kept.attributes if kept else internals.study_attributes(self.stored)
+        stored = self._open(may_begin_again=logged_study is not None)
+        trials = logged_study.trials + stored[len(logged_study.trials) :] if logged_study else stored
+        attributes = logged_study.attributes if logged_study else internals.study_attributes(self.stored)
         self.memory = optuna.create_study(directions=self._directions, sampler=RandomSampler(seed=0))
         self.memory.add_trials(trials)
         for attribute, value in attributes.items():
@@ -133,14 +133,14 @@ class StudyRecord:
 
     def flush(self) -> None:
         """Wait until the database has everything, or nothing has been written for :data:`GIVE_UP_AFTER_S`."""
-        began = warned_at = time.monotonic()
+        start = warned_at = time.monotonic()
         self._hurry.set()
         while not self._is_idle.wait(0.01):
-            now = time.monotonic()
-            if now - max(began, self._last_write) >= GIVE_UP_AFTER_S:
+            moment = time.monotonic()
+            if moment - max(start, self._last_write) >= GIVE_UP_AFTER_S:
                 return
-            if now - warned_at >= WARN_EVERY_S:
-                warned_at = now
+            if moment - warned_at >= WARN_EVERY_S:
+                warned_at = moment
                 logger.warning(
                     "the study's database does not have everything yet: %s to be written",
                     counted(len(self._unwritten), "trial"),
@@ -156,7 +156,7 @@ class StudyRecord:
         self._wake_thread()
         self.flush()
         with self._lock:
-            return len(self._unwritten | self._not_taken) or int(self._attributes_are_unwritten)
+            return len(self._unwritten | self._refused_numbers) or int(self._attributes_are_unwritten)
 
     def _note(self, number: int) -> None:
         """Note that a trial has changed."""
@@ -177,7 +177,7 @@ class StudyRecord:
         Args:
             may_begin_again: Whether a damaged database is set aside, and another one begun.
         """
-        began = time.monotonic()
+        start = time.monotonic()
         while True:
             try:
                 stored = self._connect()
@@ -188,13 +188,13 @@ class StudyRecord:
                         raise
                     self._set_aside(error)
                     may_begin_again = False  # a new one that is damaged at once
-                elif not self._file.is_file() or time.monotonic() - began > GIVE_UP_AFTER_S:
+                elif not self._file.is_file() or time.monotonic() - start > GIVE_UP_AFTER_S:
                     raise  # there is no file that another process may lock
                 else:
                     logger.warning("the study's database cannot be read (%s); trying again", _first_line(error))
                     time.sleep(RETRY_AFTER_S)
         self._ids = {trial.number: internals.id_of(trial) for trial in stored}
-        self._written = {trial.number: trial for trial in stored}
+        self._stored_trials = {trial.number: trial for trial in stored}
         return stored
 
     def _connect(self) -> list[FrozenTrial]:
@@ -228,7 +228,9 @@ class StudyRecord:
         """Compare the database with the study in memory."""
         with self._lock:
             trials = self.trials()
-            self._unwritten = {trial.number for trial in trials if not _is_as(self._written.get(trial.number), trial)}
+            self._unwritten = {
+                trial.number for trial in trials if not _is_current(self._stored_trials.get(trial.number), trial)
+            }
             stored_attributes = internals.study_attributes(self.stored)
             self._attributes_are_unwritten = internals.study_attributes(self.memory) != stored_attributes
 
@@ -250,7 +252,7 @@ class StudyRecord:
                 self._heed(error)
                 continue
             with self._lock:
-                if not self._unwritten - self._not_taken and not self._attributes_are_unwritten:
+                if not self._unwritten - self._refused_numbers and not self._attributes_are_unwritten:
                     self._is_idle.set()
             self._hurry.wait(WRITE_EVERY_S)
             self._hurry.clear()
@@ -285,7 +287,7 @@ class StudyRecord:
             for trial in trials
             if progress is None or progress.get(self._ids.get(trial.number, -1)) != _progress(trial)
         }
-        missing -= self._not_taken
+        missing -= self._refused_numbers
         if missing and self._begins_left:
             self._is_damaged = True
             self._wake.set()
@@ -310,14 +312,14 @@ class StudyRecord:
         while True:
             trials = self.trials()
             with self._lock:
-                numbers = sorted(self._unwritten - self._not_taken)[:MAX_AT_ONCE]
+                numbers = sorted(self._unwritten - self._refused_numbers)[:MAX_AT_ONCE]
             if not numbers:
                 return
             self._write_together([trials[number] for number in numbers])
 
     def _write_together(self, trials: Sequence[FrozenTrial]) -> None:
         try:
-            new_ids = internals.write_trials(self.stored, trials, self._ids, self._written)
+            new_ids = internals.write_trials(self.stored, trials, self._ids, self._stored_trials)
         except DATABASE_ERRORS:
             raise
         except Exception:  # if the thread ended, all later changes would be lost, too
@@ -326,19 +328,19 @@ class StudyRecord:
                     self._write_together([trial])
             else:
                 logger.exception("trial %d is not written to the study's database", number_in_sweep(trials[0]))
-                self._not_taken.add(trials[0].number)
+                self._refused_numbers.add(trials[0].number)
             return
         self._ids |= new_ids
         self._last_write = time.monotonic()
         current = self.trials()
         with self._lock:
             for trial in trials:
-                self._written[trial.number] = trial
+                self._stored_trials[trial.number] = trial
                 if current[trial.number] is trial:  # it may have changed meanwhile
                     self._unwritten.discard(trial.number)
 
 
-def _is_as(stored: FrozenTrial | None, trial: FrozenTrial) -> bool:
+def _is_current(stored: FrozenTrial | None, trial: FrozenTrial) -> bool:
     """Whether the database has a trial as it is in memory; the times do not count."""
     return stored is not None and all(getattr(stored, part) == getattr(trial, part) for part in PARTS)
 
