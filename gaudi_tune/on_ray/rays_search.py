@@ -61,10 +61,10 @@ class RaysSearch:
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None, *, error: bool) -> None:
         """Tell the searcher of the end of a trial."""
-        if trial_id not in self._last_results:
+        last_result = self._last_results.pop(trial_id, None)
+        if last_result is None:
             return
-        last_result = result or self._last_results.pop(trial_id)
-        self._last_results.pop(trial_id, None)
+        last_result = result or last_result
         if error or not _has_values(last_result, self._objectives):
             self._tell("on_trial_complete", trial_id, result=None, error=True)
         else:
