@@ -29,10 +29,10 @@ from gaudi_tune.base.writing import retry_while_disk_is_full
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.device_metrics import DeviceMetrics, TrialCounts
 from gaudi_tune.devices.find import DEVICE
-from gaudi_tune.group.cleaner import Cleaner
+from gaudi_tune.group.clean.cleaner import Cleaner
+from gaudi_tune.group.clean.own_process import copies_end_here, memory_share, standard_files_restored
 from gaudi_tune.group.errors import failure_of_loop
 from gaudi_tune.group.mailbox import MAILBOX
-from gaudi_tune.group.own_process import copies_end_here, memory_share, standard_files_restored
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.torch import interop_threads_repeatable, process_group_kept
 from gaudi_tune.training.session import SaveFunction, get_checkpoint, get_context, open_session, report

@@ -1,5 +1,5 @@
 """The sweep on Ray Tune: the tuner, Tune's callbacks and scheduler, the start of Ray, and resuming.
 
-Only this package and ``gaudi_tune/private`` know Tune's files. The latter has everything that is private in a library:
-an upgrade of Ray begins there.
+``given/`` takes Ray's own objects from the user. Only this package and ``gaudi_tune/private`` know Tune's files. The
+latter has everything that is private in a library: an upgrade of Ray begins there.
 """

@@ -25,13 +25,13 @@ from gaudi_tune.on_ray.checkpoint_cleanup import CheckpointCleanup
 from gaudi_tune.on_ray.conclusion import Conclusion
 from gaudi_tune.on_ray.device_moves import DeviceMoves
 from gaudi_tune.on_ray.ending import EarlyEnd
-from gaudi_tune.on_ray.rays_scheduler import RaysScheduler
+from gaudi_tune.on_ray.given.rays_scheduler import RaysScheduler
+from gaudi_tune.on_ray.given.users_callback import UsersCallback
+from gaudi_tune.on_ray.given.users_stop import UsersStop
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.state_on_disk import StateOnDisk
 from gaudi_tune.on_ray.steering import Steering
 from gaudi_tune.on_ray.trials import last_failure, number_of
-from gaudi_tune.on_ray.users_callback import UsersCallback
-from gaudi_tune.on_ray.users_stop import UsersStop
 from gaudi_tune.private.ray_core import free_orphans, waiting_actors
 from gaudi_tune.private.ray_tune import actor_of
 from gaudi_tune.show.notify import Notify

@@ -17,8 +17,9 @@ from ray.train.v2._internal.execution.train_fn_utils import DistributedTrainFnUt
 
 from gaudi_tune.devices.device_metrics import DeviceMetrics
 from gaudi_tune.devices.find import DEVICE_TYPES
-from gaudi_tune.group import cleaner, worker
-from gaudi_tune.group.cleaner import Cleaner
+from gaudi_tune.group import worker
+from gaudi_tune.group.clean import cleaner
+from gaudi_tune.group.clean.cleaner import Cleaner
 from gaudi_tune.group.mailbox import Mailbox
 from gaudi_tune.training.session import TrainLoop, report
 

@@ -15,7 +15,7 @@ from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
-from gaudi_tune.on_ray.rays_scheduler import RaysScheduler
+from gaudi_tune.on_ray.given.rays_scheduler import RaysScheduler
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.private.ray_tune import pbt_states
 from gaudi_tune.sweep.policies.schedulers.fifo import Fifo

@@ -30,8 +30,8 @@ from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import RAYS, RAYS_POPULATION, SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.on_ray.ray_configs import with_configs
-from gaudi_tune.on_ray.rays_search import count_proposals, needs_variants, source_of, space_of_variants
+from gaudi_tune.on_ray.given.configs import with_configs
+from gaudi_tune.on_ray.given.rays_search import count_proposals, needs_variants, source_of, space_of_variants
 from gaudi_tune.private.ray_tune import goal_of, keeps_searches, keeps_state, longest_trial, mutated_by, time_attribute
 
 

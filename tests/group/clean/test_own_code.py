@@ -16,7 +16,7 @@ import pytest
 import torch
 from ray import cloudpickle
 
-from gaudi_tune.group.own_code import OwnCode, is_own_file
+from gaudi_tune.group.clean.own_code import OwnCode, is_own_file
 from gaudi_tune.training.script_loop import run_script
 from trainables import bert
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from gaudi_tune.group import loggers, patches, switches
-from gaudi_tune.group.own_code import is_own
+from gaudi_tune.group.clean import loggers, patches, switches
+from gaudi_tune.group.clean.own_code import is_own
 
 Library = Callable[[str, str], Any]
 

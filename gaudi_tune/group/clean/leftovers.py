@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from gaudi_tune.group.own_code import is_own, is_own_file
+from gaudi_tune.group.clean.own_code import is_own, is_own_file
 from gaudi_tune.private.global_state import drop_torch_library, frames_of_threads, libraries_noted
 
 logger = logging.getLogger(__name__)

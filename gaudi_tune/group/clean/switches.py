@@ -28,8 +28,8 @@ from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
-from gaudi_tune.group import loggers, patches
-from gaudi_tune.group.own_code import is_own
+from gaudi_tune.group.clean import loggers, patches
+from gaudi_tune.group.clean.own_code import is_own
 from gaudi_tune.private import global_state
 
 

@@ -7,9 +7,9 @@ import logging
 from contextvars import copy_context
 from typing import Any
 
-from gaudi_tune.group.leftovers import Leftovers
-from gaudi_tune.group.own_code import OwnCode
-from gaudi_tune.group.switches import Switches
+from gaudi_tune.group.clean.leftovers import Leftovers
+from gaudi_tune.group.clean.own_code import OwnCode
+from gaudi_tune.group.clean.switches import Switches
 from gaudi_tune.training.fresh_start import fresh_start, release_memory
 
 logger = logging.getLogger(__name__)

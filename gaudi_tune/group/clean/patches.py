@@ -13,7 +13,7 @@ from types import (
 )
 from typing import Any, NamedTuple
 
-from gaudi_tune.group.own_code import is_own
+from gaudi_tune.group.clean.own_code import is_own
 
 PATCHED = (
     "builtins", "copy", "datetime", "io", "json", "math", "os", "os.path", "pathlib", "pickle", "random", "shutil",

@@ -28,10 +28,10 @@ from ray.tune.search.optuna import OptunaSearch
 from ray.tune.stopper import MaximumIterationStopper, TrialPlateauStopper
 
 from gaudi_tune import Budget, Experiment, SweepError, SweepOptions, build_tuner
-from gaudi_tune.on_ray.ray_arguments import read_callbacks, read_stop
-from gaudi_tune.on_ray.rays_search import source_of
-from gaudi_tune.on_ray.users_callback import HOOKS, UsersCallback
-from gaudi_tune.on_ray.users_stop import UsersStop
+from gaudi_tune.on_ray.given.arguments import read_callbacks, read_stop
+from gaudi_tune.on_ray.given.rays_search import source_of
+from gaudi_tune.on_ray.given.users_callback import HOOKS, UsersCallback
+from gaudi_tune.on_ray.given.users_stop import UsersStop
 from gaudi_tune.plan.planner import make_searcher
 from gaudi_tune.show.plan_text import plan_lines
 from tests.helpers.groups import in_one_group

@@ -16,7 +16,7 @@ from ray.tune.search.optuna import OptunaSearch
 
 from gaudi_tune import Experiment, SweepError, build_tuner
 from gaudi_tune.define.options import PROJECT_ROOT, TRAITS
-from gaudi_tune.on_ray.ray_configs import NO_EFFECT, READERS, REFUSED
+from gaudi_tune.on_ray.given.configs import NO_EFFECT, READERS, REFUSED
 from tests.helpers.loops import quadratic
 
 OWN = Experiment(train_loop=quadratic, space={"x": tune.uniform(-1.0, 1.0)})

@@ -7,7 +7,7 @@ import sys
 import warnings
 from typing import Any
 
-from gaudi_tune.group.own_code import is_own_module
+from gaudi_tune.group.clean.own_code import is_own_module
 
 NEW: tuple[Any, ...] = (logging.NOTSET, True, False, [], [])
 """The state of a logger that nobody has set up."""
