@@ -212,7 +212,7 @@ def _run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) 
     if options.dry_run:
         print(harmless("\n".join(dry_run_lines(plan))))
         return 0, plan.in_brief()
-    if plan.resumed and not options.add_trials:
+    if plan.resumed and not options.add_trials and options.name is None:
         from gaudi_tune.cli.sweeps import StoredSweep
         from gaudi_tune.show.trackers.outbox import is_delivered
 
@@ -250,7 +250,8 @@ def dry_run_lines(plan: Plan) -> list[str]:
         notes = [f"not read: what Tune keeps in {STATE_LOG}, since that runs code; the resume itself reads it"]
     if ended >= plan.num_samples:
         confirms = ", and what it has yet to confirm" if plan.confirm else ""
-        rest = "to do" if read_summary(plan.folder).get("complete") else f"but what a kill may have lost{confirms}"
+        is_complete = read_summary(plan.stored_folder).get("complete")
+        rest = "to do" if is_complete else f"but what a kill may have lost{confirms}"
         return [f"all {ended} trials have ended: nothing is left {rest} (--add-trials N makes it longer)", *notes]
     from optuna.storages import InMemoryStorage
 

@@ -211,7 +211,7 @@ class StorageOptions:
     """Name of the sweep; default: experiment and time."""
     storage: Annotated[File, shown("FOLDER", "(results)"), UNPARSED, Traits(on_resume="as given")] = DEFAULT_STORAGE
     """For results and checkpoints, seen by every node."""
-    resume: Annotated[AnyText | None, shown("NAME"), Traits(on_resume="as given", in_config_file=False)] = None
+    resume: Annotated[AnyText | None, shown("SWEEP"), Traits(on_resume="as given", in_config_file=False)] = None
     """Continue this sweep, which was interrupted."""
     add_trials: Annotated[Count, shown("N"), UNPARSED, Traits(on_resume="as given")] = 0
     """With --resume: add N trials."""
@@ -342,7 +342,7 @@ def resumed(options: SweepOptions, stored: Mapping[str, Any]) -> SweepOptions:
         options: The options of the command that resumes it.
         stored: The options with which the sweep began, from its file.
     """
-    changed = {option.name for option in fields(options) if getattr(options, option.name) != option.default}
+    changed = {option.name for option in fields(options) if getattr(options, option.name) != option.default} - {"name"}
     always, if_changed = names_on_resume("as given"), names_on_resume("kept unless given")
     search = str(stored.get("search"))
     if options.search == search:  # said again

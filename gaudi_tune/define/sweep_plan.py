@@ -92,6 +92,10 @@ class Plan:
     """Address and size of the Ray cluster that the sweep has joined. None: the sweep starts its own Ray."""
     start_time: float | None = None
     """When a sweep that is resumed began, in seconds since 1970. None: the sweep is new."""
+    continued_folder: Path | None = None
+    """The folder of the sweep that is resumed, which is copied if it is not this one's. None: the sweep is new."""
+    origin: str = ""
+    """The name of the sweep whose folder was copied or renamed, and that this one continues under another; or ""."""
     command: tuple[str, ...] = ()
     """The command that began the sweep, without options, so that it ends with the script. Empty: Python code did."""
 
@@ -104,6 +108,11 @@ class Plan:
     def folder(self) -> Path:
         """The folder to which the sweep writes everything."""
         return self.options.storage.expanduser().resolve() / self.name
+
+    @property
+    def stored_folder(self) -> Path:
+        """The folder that has the sweep so far: before ``fit()``, a copied one is elsewhere."""
+        return self.continued_folder or self.folder
 
     @property
     def summary_file(self) -> Path:

@@ -23,6 +23,7 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaisedError, lost_actor
 from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.group.worker_group import WorkerGroupSpec
+from gaudi_tune.on_ray.continuation import take_over
 from gaudi_tune.on_ray.given.arguments import epochs_of, read_arguments, with_notes
 from gaudi_tune.on_ray.given.rays_search import source_of
 from gaudi_tune.on_ray.local_ray import TUNE_NEEDS, TUNE_SETTINGS, start_ray
@@ -167,7 +168,7 @@ class SweepTuner(tune.Tuner):
             )
         start_ray(plan)
         try:
-            plan.folder.mkdir(parents=True, exist_ok=plan.resumed)
+            plan.folder.mkdir(parents=True, exist_ok=plan.stored_folder == plan.folder and plan.resumed)
         except FileExistsError as error:  # the folder did not exist when the plan was checked
             raise SweepError(
                 f"{plan.folder}: another sweep of this name has just begun; give yours a --name"
@@ -176,8 +177,9 @@ class SweepTuner(tune.Tuner):
         try:
             # Read the state while holding the lock: another Tuner could add trials before, and put_back() would move
             # them. Read it before writing anything: the sweep stays as it is if its state cannot be read in full.
-            state = read_kept_state(plan.folder, self.run.on_disk.restore) if plan.resumed else None
+            state = read_kept_state(plan.stored_folder, self.run.on_disk.restore) if plan.resumed else None
             if state is not None:
+                take_over(plan)
                 put_back(state, plan.folder, plan.options.retries or 0)
                 reopen_summary(plan.folder)
             write_sweep_file(plan)
@@ -216,7 +218,7 @@ class SweepTuner(tune.Tuner):
         Raises:
             SweepError: The sweep cannot be resumed from it.
         """
-        read_kept_state(self.plan.folder, self.run.on_disk.restore, as_data=True)
+        read_kept_state(self.plan.stored_folder, self.run.on_disk.restore, as_data=True)
         return self.run.state
 
     def ending_lines(self) -> list[str]:
@@ -252,7 +254,7 @@ class SweepTuner(tune.Tuner):
             return self._tuner.get_results()
         if not self.plan.resumed:
             raise RuntimeError("get_results() has nothing to return before fit()")
-        return results_so_far(self.plan.folder)
+        return results_so_far(self.plan.stored_folder)
 
     def _result_lines(self) -> list[str]:
         plan, summary, trackers = self.plan, self.run.summary, self.run.trackers

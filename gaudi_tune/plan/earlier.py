@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gaudi_tune.base.errors import SweepError
@@ -40,6 +41,8 @@ class EarlierSweeps(NamedTuple):
 
     resumed: SweepFile | None = None
     """The file of the sweep that is resumed. It has what that sweep took from earlier ones, so nothing else is read."""
+    resumed_folder: Path | None = None
+    """The folder of that sweep."""
     sources: Sequence[SweepFile] = ()
     """The files of the sweeps of ``--learn-from``, and then of the one of ``--baseline``."""
     trials: Sequence[Sequence[FrozenTrial]] = ()
@@ -70,8 +73,8 @@ def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: st
         SweepError: A sweep does not exist, is of another experiment, or does not have what the option needs.
     """
     if options.resume is not None:
-        resumed = sweep_to_resume(experiment.name, options, tracking_uri)
-        return EarlierSweeps(resumed, winner=resumed.earlier_config or None)
+        folder, resumed = sweep_to_resume(experiment.name, options, tracking_uri)
+        return EarlierSweeps(resumed, folder, winner=resumed.earlier_config or None)
     checkpoint_held_out = False
     if options.evaluate is not None:
         checkpoint_sweep = sweep_of_checkpoint(options.evaluate, experiment.name)
@@ -91,7 +94,7 @@ def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: st
         folder, sweep_file = earlier_sweep("--baseline", sweep, storage, experiment.name)
         sources.append(sweep_file)
         winner = winner_of(folder) if number is None else config_of_trial(folder, number)
-    return EarlierSweeps(None, sources, trials, winner, last_summaries(storage), checkpoint_held_out)
+    return EarlierSweeps(None, None, sources, trials, winner, last_summaries(storage), checkpoint_held_out)
 
 
 def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
@@ -103,8 +106,11 @@ def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
     learn_from, resumed = plan.options.learn_from, earlier.resumed
     if resumed is not None:
         notes = [f"learns from {', '.join(learn_from)}, as it began"] if learn_from else []
+        original = str(resumed.options["name"])
         return replace(
             plan,
+            continued_folder=earlier.resumed_folder,
+            origin=resumed.origin if plan.name == original else original,
             start_time=resumed.began,
             learned=resumed.learned,
             learning_notes=notes,

@@ -24,11 +24,11 @@ LOCKED_FOR_S = 5.0
 """How long a check waits for a database that another process writes to."""
 
 
-def check_places(experiment: Experiment, options: SweepOptions, uri: str) -> None:
+def check_places(experiment: Experiment, options: SweepOptions, uri: str, name: str) -> None:
     """Check that the files of a sweep can be written, and that it can be tracked at this address."""
     check_storage(options.storage.expanduser())
     if options.resume is not None:
-        _check_writable(options.storage.expanduser() / options.resume, f"--resume {options.resume}")
+        _check_writable(options.storage.expanduser() / name, f"--resume {options.resume}")
     check_store(uri, experiment.name)
     if options.register is None:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gaudi_tune.base.errors import SweepError
@@ -51,12 +52,12 @@ def make_plan(
     options = replace(checked(asdict(options)), notify=webhook(options.notify))
     uri = tracking_uri(options.tracking_uri)
     earlier = read_earlier(experiment, options, uri)
-    name = options.resume or name_for(experiment.name, options)
+    name = name_for(experiment.name, options, earlier.resumed_folder)
     if earlier.resumed is not None:
-        options = resumed(options, earlier.resumed.options)
+        options = resumed(in_its_storage(options, earlier.resumed_folder), earlier.resumed.options)
     options = with_usual(options)
     check_given(options, objects)
-    check_places(experiment, options, uri)
+    check_places(experiment, options, uri, name)
     devices, cluster = connect(options)
     applied = apply_options(experiment, options, devices.type.kind, earlier.winner)
     hold_out = earlier.checkpoint_held_out
@@ -68,6 +69,13 @@ def make_plan(
     if objects.search_alg is None:
         objects = replace(objects, sampler=try_sampler(plan, objects.sampler))
     return replace(plan, objects=objects, facts=check(plan, earlier.resumed))
+
+
+def in_its_storage(options: SweepOptions, folder: Path | None) -> SweepOptions:
+    """Return the options of a sweep that is resumed from ``folder``: without a name it goes on where it is."""
+    if folder is None or options.name is not None or options.storage.expanduser().resolve() == folder.parent:
+        return options
+    return replace(options, storage=folder.parent)
 
 
 def check_given(options: SweepOptions, objects: GivenObjects) -> None:

@@ -60,7 +60,7 @@ def _rows_of_devices(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _search(plan: Plan) -> str:
-    options, name = plan.options, f"{plan.name}{' continues' if plan.resumed else ''}"
+    options, name = plan.options, f"{plan.name}{_continues(plan)}"
     if options.baseline_only:
         baseline = "the baseline" if plan.repeats_published else _baseline(plan)
         return f"{name}: {baseline} alone, at most {plan.budget}"
@@ -72,6 +72,13 @@ def _search(plan: Plan) -> str:
     if plan.rungs:
         line += f", rungs at {plan.budget.unit} {', '.join(map(str, plan.rungs))}"
     return line
+
+
+def _continues(plan: Plan) -> str:
+    if not plan.resumed:
+        return ""
+    copied = f", a copy of {plan.stored_folder}," if plan.stored_folder != plan.folder else ""
+    return f"{copied} continues{f' {plan.origin}' if plan.origin else ''}"
 
 
 def _confirmation(plan: Plan) -> str:

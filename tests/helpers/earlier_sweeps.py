@@ -32,4 +32,5 @@ def earlier_sweep(
 
 def options_of_sweep(experiment: str, given: SweepOptions, tracking_uri: str) -> SweepOptions:
     """Return the options with which the sweep of this experiment goes on that ``given`` wants to resume."""
-    return resumed(given, sweep_to_resume(experiment, given, tracking_uri).options)
+    _, sweep_file = sweep_to_resume(experiment, given, tracking_uri)
+    return resumed(given, sweep_file.options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import threading
 from collections import Counter
@@ -35,6 +36,8 @@ from gaudi_tune.show.trackers.delivery import MLFLOW_SETTINGS
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE, STATE_FILE, Outbox, is_delivered
 from gaudi_tune.show.trackers.records import SWEEP, LogFiles
 from gaudi_tune.show.trackers.tracker import TRACKERS
+from gaudi_tune.sweep.record.sweep_file import SWEEP_FILE
+from gaudi_tune.sweep.search.stored_study import stored_trials
 from tests.helpers.earlier_sweeps import earlier_sweep
 from tests.helpers.groups import in_one_group
 from tests.helpers.json_lines import JsonLinesTracker
@@ -125,6 +128,29 @@ def test_a_sweep_that_is_over_is_opened_without_a_ray_of_its_own_and_stays_as_it
     assert "\nbest        trial " in said
     assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
     assert is_delivered(folder)
+
+
+def test_a_copied_folder_goes_on_under_another_name_and_leaves_the_original_alone(
+    results: tune.ResultGrid, runs: tuple[Run, list[Run]], folder: Path, tmp_path: Path
+) -> None:
+    copied, before = shutil.copytree(folder, tmp_path / "copied"), mlflow.get_run(runs[0].info.run_id)
+    tuner = build_tuner(QUADRATIC, resume=str(copied), name="again", storage=tmp_path / "here", add_trials=1)
+    in_one_group(tuner).fit()
+    again = tmp_path / "here" / "again"
+    assert json.loads((again / SWEEP_FILE).read_text())["origin"] == folder.name
+    assert [trial.number for trial in stored_trials(again)] == [*range(9)]
+    assert mlflow.get_run(runs[0].info.run_id).to_dictionary() == before.to_dictionary()
+    found = mlflow.search_runs(
+        experiment_names=["quadratic"], filter_string=f"tags.origin = '{folder.name}'", output_format="list"
+    )
+    (parent,) = (run for run in found if "mlflow.parentRunId" not in run.data.tags)
+    children = [run for run in found if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+    assert parent.info.run_name == "again"
+    assert parent.info.status == "FINISHED"
+    scores = {run.data.tags["trial"]: run.data.metrics.get("score") for run in children}
+    assert {f"{number:03d}" for number in range(1, 9)} <= {*scores}
+    assert all(str(run.data.metrics.get("score")) == str(scores[run.data.tags["trial"]]) for run in runs[1])
+    assert (copied / SWEEP_FILE).read_text() == (folder / SWEEP_FILE).read_text()
 
 
 def test_a_sweep_that_is_over_and_has_not_delivered_all_is_known(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ from gaudi_tune.show.trackers.records import (
     MAX_NAME,
     MAX_TAG,
     ON_FRONT,
+    ORIGIN,
+    OUTBOX,
     STATUS,
     STOPPED_BECAUSE,
     SWEEP,
@@ -179,12 +181,12 @@ class MlflowTracker:
                 run=SWEEP,
                 time_ms=time_ms,
                 name=plan.name,
-                # Another sweep may have had this name: the time of this outbox tells them apart.
                 tags={
                     "metric": experiment.metric,
                     "mode": experiment.objective.mode,
                     "kind": "sweep",
-                    "outbox": str(time_ms),
+                    OUTBOX: str(time_ms),
+                    **({ORIGIN: plan.origin} if plan.origin else {}),
                 },
                 params={_mlflow_name(name): str(value) for name, value in params.items()},
                 tracking_uri=plan.tracking_uri,

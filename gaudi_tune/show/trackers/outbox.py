@@ -8,14 +8,17 @@ import json
 import logging
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from gaudi_tune.base.reading import MAX_JSON_BYTES, open_regular_file, read_json
 from gaudi_tune.base.writing import atomic_write, retry_while_disk_is_full
-from gaudi_tune.show.trackers.records import BeginSweep, Record, from_line, to_line
+from gaudi_tune.show.trackers.records import ORIGIN, OUTBOX, BeginRun, BeginSweep, Record, from_line, to_line
+from gaudi_tune.show.trackers.store import artifact_folder
 
 logger = logging.getLogger(__name__)
 
@@ -160,6 +163,40 @@ class Outbox:
     def waiting(self) -> int:
         """How many bytes wait to be delivered."""
         return self._records.stat().st_size - self._delivered_bytes
+
+
+def begin_again(folder: Path, name: str, tracking_uri: str, experiment: str, origin: str) -> None:
+    """Have the outbox in ``folder`` make new runs, with all that it has ever told MLflow.
+
+    Args:
+        folder: The sweep's folder.
+        name: The name of the sweep's new run.
+        tracking_uri: The tracking store of the new runs.
+        experiment: The name of the experiment.
+        origin: The sweep that the new one continues, as a tag of each run; "" if it is the same.
+    """
+    file = folder / RECORDS_FILE
+    if not file.is_file():
+        return
+    origin_tag = {ORIGIN: origin} if origin else {}
+    with atomic_write(file) as partial_file, open_regular_file(file) as old, partial_file.open("wb") as new:
+        for line in old:
+            try:
+                record = from_line(line)
+            except (ValueError, TypeError, KeyError):  # damaged, which the delivery says
+                new.write(line)
+                continue
+            if isinstance(record, BeginRun):
+                record = replace(record, tags={**record.tags, **origin_tag})
+            if isinstance(record, BeginSweep):
+                record = replace(
+                    record,
+                    name=name,
+                    tags={**record.tags, OUTBOX: str(int(1000 * time.time()))},
+                    tracking_uri=tracking_uri,
+                    artifacts=artifact_folder(tracking_uri, experiment),
+                )
+            new.write(to_line(record))
 
 
 def tracked_at(folder: Path) -> str | None:

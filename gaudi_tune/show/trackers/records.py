@@ -19,6 +19,10 @@ STATUS, FAILURE, FAILURE_KIND, STOPPED_BECAUSE = "status", "failure", "failure_k
 """Tags of a trial's run that say how the trial ended."""
 ON_FRONT = "pareto_front"
 """The tag of a trial's run in a sweep of several objectives: "true" on the front, "false" once it was on it."""
+OUTBOX = "outbox"
+"""The tag of a sweep's run with the time of its outbox, by which it is found: other sweeps may have had its name."""
+ORIGIN = "origin"
+"""The tag of a run with the name of the sweep that its sweep continues under another name."""
 MAX_NAME = 250
 """MLflow's limit for the length of the name of a run or a metric. PostgreSQL enforces it, SQLite does not."""
 MAX_TAG = 5000

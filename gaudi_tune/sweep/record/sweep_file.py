@@ -19,7 +19,7 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.reading import read_json, read_json_text
 from gaudi_tune.base.writing import atomic_write
 from gaudi_tune.define.objective import Mode, Objective
-from gaudi_tune.define.options import LIMITS, TRAITS, SweepOptions, checked, names_on_resume
+from gaudi_tune.define.options import DEFAULT_STORAGE, LIMITS, TRAITS, SweepOptions, checked, names_on_resume
 from gaudi_tune.define.reading import read_path
 from gaudi_tune.define.sweep_plan import SUMMARY_FILE, Plan
 from gaudi_tune.sweep.record.lock import is_running
@@ -68,6 +68,8 @@ class SweepFile(BaseModel, ser_json_inf_nan="constants"):
     """Whether the experiment has more than one recipe."""
     script: str | None
     """The script whose experiment it is, as ``gaudi-tune run`` takes it; None if no script began it."""
+    origin: str = ""
+    """The sweep whose folder this one continues under another name; "" if there is none."""
 
     @property
     def objective(self) -> Objective:
@@ -98,6 +100,7 @@ def write_sweep_file(plan: Plan) -> None:
         seen_by=list(plan.test_data_seen_by),
         store=_store_key(plan.tracking_uri),
         script=str(Path(plan.command[-1]).resolve()) if plan.command else None,
+        origin=plan.origin,
     )
     _write(plan.folder, contents)
 
@@ -143,12 +146,13 @@ def sweeps_in(storage: Path) -> list[Path]:
     return sorted(file.parent for file in storage.expanduser().resolve().glob(f"*/{SWEEP_FILE}"))
 
 
-def read_sweep_file(folder: Path, option: str = "") -> SweepFile:
+def read_sweep_file(folder: Path, option: str = "", *, may_be_renamed: bool = False) -> SweepFile:
     """Return the file of the sweep in ``folder``.
 
     Args:
         folder: The sweep's folder.
         option: The option that asks for it, with a space at its end, for errors.
+        may_be_renamed: Whether the sweep may have another name than the folder.
 
     Raises:
         SweepError: The file is torn, or the folder was renamed.
@@ -163,11 +167,11 @@ def read_sweep_file(folder: Path, option: str = "") -> SweepFile:
             f"{option}{folder.name}: {file} is torn, or is not the file of a sweep ({reason}); put it back from a "
             f"backup, or start a new sweep under another name"
         ) from error
-    if name != folder.name:
+    if name != folder.name and not may_be_renamed:
         raise SweepError(
             f"{option}{folder.name}: this is a copy of the sweep {name}, or the folder was renamed; the study and the "
-            f"runs in MLflow have the name {name}. Rename the folder to {name}, in another --storage if the original "
-            f"is still in {folder.parent}"
+            f"runs in MLflow have the name {name}. Continue it as a sweep of its own (--resume {folder} --name NEW) or "
+            f"as the original (--name {name}), or rename the folder to {name}"
         )
     return sweep_file
 
@@ -244,21 +248,22 @@ def sweep_of_checkpoint(checkpoint: Path, experiment: str) -> SweepFile | None:
     return sweep_file
 
 
-def sweep_to_resume(experiment: str, options: SweepOptions, tracking_uri: str) -> SweepFile:
-    """Return the file of the sweep that the options want to resume.
+def sweep_to_resume(experiment: str, options: SweepOptions, tracking_uri: str) -> tuple[Path, SweepFile]:
+    """Return the folder and the file of the sweep that the options want to resume.
 
     Raises:
         SweepError: There is no such sweep, or it cannot be resumed from here.
     """
     assert options.resume is not None, "nothing is to be resumed"
-    if not options.resume or Path(options.resume).name != options.resume:
-        raise SweepError(f"--resume {options.resume}: give the sweep's name, and the folder that it is in as --storage")
-    folder = options.storage.expanduser().resolve() / options.resume
-    if not os.path.isfile(folder / SWEEP_FILE):
+    folder = find_sweep(options.resume, options.storage, "--resume ")
+    sweep_file = read_sweep_file(folder, "--resume ", may_be_renamed=options.name is not None)
+    storage = options.storage.expanduser().resolve()
+    if options.name is None and options.storage != DEFAULT_STORAGE and storage != folder.parent:
         raise SweepError(
-            f"--resume {options.resume}: no such sweep in {folder.parent}; {_sweeps_in_words(folder.parent)}"
+            f"--resume {options.resume} --storage {options.storage}: without --name, a sweep goes on in its own "
+            f"folder; leave --storage out, or copy it there as a sweep of its own (--name NEW) or as the original "
+            f"(--name {sweep_file.options['name']})"
         )
-    sweep_file = read_sweep_file(folder, "--resume ")
     if sweep_file.experiment != experiment:
         raise SweepError(
             f"--resume {options.resume}: that is a sweep of {sweep_file.experiment}, not of {experiment}; resume it "
@@ -266,25 +271,28 @@ def sweep_to_resume(experiment: str, options: SweepOptions, tracking_uri: str) -
         )
     if is_running(folder):
         raise SweepError(f"--resume {options.resume}: this sweep is running; wait for it, or end it first")
-    if sweep_file.store != _store_key(tracking_uri):
+    if sweep_file.store != _store_key(tracking_uri) and options.name is None:
         raise SweepError(
             f"--resume {options.resume}: its runs are in another tracking store than {tracking_uri}; give the "
-            f"--tracking-uri (or $MLFLOW_TRACKING_URI) that it began with"
+            f"--tracking-uri (or $MLFLOW_TRACKING_URI) that it began with, or --name {folder.name} to have all of its "
+            f"runs made there"
         )
     limit = (read_summary(folder).get("ended_early") or {}).get("option")  # the option that ended it, if one did
     if limit in LIMITS and getattr(options, limit) is None:
         value = sweep_file.options.get(limit)
         logger.warning("--resume %s: it goes on without --%s %r, at which it ended", options.resume, limit, value)
         sweep_file.options[limit] = None
-    return sweep_file
+    return folder, sweep_file
 
 
-def name_for(experiment: str, options: SweepOptions) -> str:
-    """Return the name of a new sweep of this experiment.
+def name_for(experiment: str, options: SweepOptions, resumed: Path | None = None) -> str:
+    """Return the name of a sweep of this experiment: a new one, or one that continues the sweep in ``resumed``.
 
     Raises:
         SweepError: The name in the options is not one that a sweep may have, or another sweep has it.
     """
+    if resumed is not None and options.name is None:
+        return resumed.name
     name = options.name if options.name is not None else _invent_name(experiment, options.storage.expanduser())
     if not NAME.fullmatch(name):
         raise SweepError(
@@ -292,7 +300,7 @@ def name_for(experiment: str, options: SweepOptions) -> str:
             f"letter or digit"
         )
     folder = options.storage.expanduser() / name
-    if os.path.exists(folder):  # False if it may not be read
+    if os.path.exists(folder) and folder.resolve() != resumed:  # False if it may not be read
         if not os.path.isfile(folder / SWEEP_FILE):
             raise SweepError(f"--name {name}: {folder} exists and is no sweep; take another name, or remove it")
         kind = "a finished" if read_summary(folder).get("complete") else "an unfinished"

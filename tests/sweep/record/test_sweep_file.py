@@ -28,6 +28,7 @@ from gaudi_tune.sweep.record.sweep_file import (
     read_summary,
     read_sweep_file,
     sweep_of_checkpoint,
+    sweep_to_resume,
     write_sweep_file,
 )
 from tests.helpers.earlier_sweeps import options_of_sweep
@@ -139,9 +140,9 @@ def test_a_summary_that_is_anothers_is_none(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"resume": "other"}, "--resume other: no such sweep in .*; found there: sweep"),
-        ({"resume": "/tmp/sweep"}, "/tmp/sweep: give the sweep's name, and the folder .* as --storage"),
-        ({"resume": ""}, "--resume : give the sweep's name"),
+        ({"resume": "other"}, "--resume other: no such sweep; .*; found there: sweep"),
+        ({"resume": "/nowhere/sweep"}, "--resume /nowhere/sweep: no such sweep; give its folder, or the name of one"),
+        ({"resume": ""}, "--resume : no such sweep"),
         ({"num_samples": 9, "seed": 2, "settings": ("a=1",)}, "leave out --num-samples, --seed, --set"),
     ],
 )
@@ -175,9 +176,31 @@ def test_a_copied_or_renamed_folder_does_not_go_on_as_the_original(
     way(folder, folder.with_name("other"))
     with pytest.raises(
         SweepError,
-        match=r"--resume other: this is a copy of the sweep sweep, or .* renamed; .*Rename the folder",
+        match=r"--resume other: this is a copy of the sweep sweep, or .* renamed; .*--resume .* --name NEW",
     ):
         resumed(folder, resume="other")
+
+
+@pytest.mark.parametrize("name", ["new", "sweep"])
+def test_a_renamed_folder_goes_on_under_another_name_or_as_the_original_if_that_is_said(
+    folder: Path, tmp_path: Path, name: str
+) -> None:
+    renamed = folder.rename(tmp_path / "renamed")
+    options = SweepOptions(storage=tmp_path / "storage", resume=str(renamed), name=name)
+    found, sweep_file = sweep_to_resume("quadratic", options, "sqlite:///other.db")
+    assert (found, sweep_file.options["name"]) == (renamed, "sweep")
+    assert name_for("quadratic", options, found) == name
+    (tmp_path / "storage" / name).mkdir(parents=True)
+    with pytest.raises(SweepError, match=f"--name {name}: .*storage/{name} exists and is no sweep"):
+        name_for("quadratic", options, found)
+    in_place = SweepOptions(storage=tmp_path, resume="renamed", name="renamed")
+    assert name_for("quadratic", in_place, renamed) == "renamed"
+
+
+def test_a_folder_goes_on_where_it_is_unless_a_name_says_otherwise(folder: Path, tmp_path: Path) -> None:
+    assert sweep_to_resume("quadratic", SweepOptions(resume=str(folder)), STORE)[0] == folder
+    with pytest.raises(SweepError, match=r"without --name, a sweep goes on in its own folder; .*\(--name sweep\)"):
+        sweep_to_resume("quadratic", SweepOptions(resume=str(folder), storage=tmp_path / "other"), STORE)
 
 
 def test_a_sweep_that_was_moved_with_its_name_goes_on_where_it_is(folder: Path, tmp_path: Path) -> None:
