@@ -86,6 +86,6 @@ def test_it_tunes_beside_folders_of_any_name(python: Path, tmp_path: Path) -> No
     options = ["--num-samples", "3", "--epochs", "2", "--device", "cpu", "--name", "beside", "--confirm", "0"]
     run(python, "my.py", *options, folder=tmp_path)
     summary = json.loads((tmp_path / "results" / "beside" / "summary.json").read_text())
-    assert sum(summary["trials"].values()) == 3
+    assert sum(summary["counts"].values()) == 3
     assert "beside" in run(python.with_name("gaudi-tune"), "ls", folder=tmp_path)
     assert "beside" in run(python, "-m", "gaudi_tune", "ls", folder=tmp_path)

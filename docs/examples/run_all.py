@@ -37,7 +37,7 @@ def row(name: str, options: list[str]) -> str:
     seconds = time.monotonic() - began
     (summary_file,) = re.findall(r"^summary +(.*)", ran.stdout, re.MULTILINE)
     summary = json.loads(Path(summary_file).read_text())
-    trials = ", ".join(f"{count} {status}" for status, count in summary["trials"].items())
+    trials = ", ".join(f"{count} {status}" for status, count in summary["counts"].items())
     metric, best = summary["metric"], summary["best"]["value"]
     lines = COUNT["of"](name, "tuned")
     return f"| [{name}](tuned/{name}.py) | {lines} | {width} | {trials} | {metric} {best:.4g} | {seconds:.0f} |"

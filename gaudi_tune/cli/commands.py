@@ -162,7 +162,7 @@ def _show(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
 
     sweep = StoredSweep.find(arguments.sweeps[0], arguments.storage)
     with damage_is_an_error(f"show {arguments.sweeps[0]}"):
-        details = {"options": sweep.file.options, "search": sweep.trials, "summary": sweep.summary}
+        details = {"options": sweep.file.options, "trials": sweep.trials, "summary": sweep.summary}
         data, lines = {**sweep.brief(), **details}, sweep.lines([*arguments.program, "run"])
         text = _text(data, lines, arguments.json)
     print(text)

@@ -18,7 +18,7 @@ from gaudi_tune.define.sweep_plan import STUDY_FILE, SUMMARY_FILE
 from gaudi_tune.show.confirmation import confirming, in_interval
 from gaudi_tune.show.result import START_AGAIN, in_rows, is_useless, result_lines
 from gaudi_tune.show.trackers.outbox import tracked_at
-from gaudi_tune.show.trackers.store import tracking_uri
+from gaudi_tune.show.trackers.store import how_to_open, tracking_uri
 from gaudi_tune.sweep.record.lock import is_running
 from gaudi_tune.sweep.record.state_log import read_paused
 from gaudi_tune.sweep.record.sweep_file import (
@@ -70,8 +70,8 @@ class StoredSweep:
     @cached_property
     def trials(self) -> list[dict[str, Any]]:
         """The trials of the search, by number: from the summary, or from the study if that was written later."""
-        if "search" in self.summary and self._summary_is_current:
-            return list(self.summary["search"])
+        if "trials" in self.summary and self._summary_is_current:
+            return list(self.summary["trials"])
         from gaudi_tune.sweep.search.stored_study import stored_trials, trial_summaries  # half a second
 
         paused = read_paused(self.folder)  # from the log of the state, because the study does not say
@@ -101,7 +101,7 @@ class StoredSweep:
         """Return what a list of sweeps shows of the sweep."""
         file, summary = self.file, self.summary
         if summary and self.state != "running" and (summary.get("complete") or self._summary_is_current):
-            counts, best, confirmation = summary["trials"], summary["best"], summary.get("confirmation") or {}
+            counts, best, confirmation = summary["counts"], summary["best"], summary.get("confirmation") or {}
             ended, failed = sum(counts.get(outcome, 0) for outcome in ENDED), counts.get("failed", 0)
             value = None if best is None else best["value"]
             baseline = [confirmation.get("baseline")] if file.options.get("baseline_only") else []
@@ -118,7 +118,7 @@ class StoredSweep:
             "experiment": file.experiment,
             "state": self.state,
             "missing": self.missing,
-            "trials": ended,
+            "done": ended,
             "failed": failed,
             "of": expected,
             "confirmations": confirmations,
@@ -142,8 +142,11 @@ class StoredSweep:
 
     def result(self) -> list[str]:
         """Return the result of the sweep, or its best so far, as lines for people."""
-        address, best = self.summary.get("mlflow"), self._best
-        lines = result_lines(self.folder, self._last_summary, [("mlflow", address)] if address else [])
+        address, best, store = self.summary.get("mlflow"), self._best, tracked_at(self.folder)
+        places = [("mlflow", address)] if address else []
+        if address and store is not None and (command := how_to_open(store)):
+            places.append(("", f"open its store with: {command}"))
+        lines = result_lines(self.folder, self._last_summary, places)
         if best is None or self._last_summary:
             return lines
         return [f"best so far trial {best['trial']:03d}: {self.file.metric} {format_value(best['value'])}", *lines]
@@ -157,7 +160,7 @@ class StoredSweep:
         recipe = f"recipe {options.get('recipe')}, " if file.recipes else ""
         failures = [f"trial {trial['trial']:03d}: {trial['why']}" for trial in self.trials if "why" in trial]
         complete = self.state in ("running", "finished") and not self.missing
-        trials = f"{brief['trials']} of {brief['of']} trials{confirming(brief['confirmations'])}"
+        trials = f"{brief['done']} of {brief['of']} trials{confirming(brief['confirmations'])}"
         return [
             f"sweep       {brief['name']}: {brief['state']}, {trials}, {method}",
             f"experiment  {file.experiment}: {', '.join(file.objectives)}, {recipe}{options.get('device')}",
@@ -237,7 +240,7 @@ def _row(sweep: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         sweep["name"],
         start,
-        f"{sweep['trials']} of {sweep['of']}{failed}",
+        f"{sweep['done']} of {sweep['of']}{failed}",
         format_value(sweep["best"]),
         f"{format_value(sweep['baseline'])} {sweep['baseline_note']}".strip(),
         in_interval(sweep["confirmed"]) if sweep["confirmed"] else "",
@@ -261,7 +264,17 @@ def compare_sweeps(sweeps: Sequence[StoredSweep]) -> dict[str, Any]:
         "sweeps": [{**sweep.brief(), "name": name} for name, sweep in shown.items()],
         "options": _differences({name: _flat_options(sweep) for name, sweep in shown.items()}, leave_out=("name",)),
         "best": _differences(configs, leave_out=("seed",), keep_equal=True),
+        "notes": _notes(shown),
     }
+
+
+def _notes(sweeps: Mapping[str, StoredSweep]) -> list[str]:
+    """Return what keeps the values of sweeps from being compared, a sentence each."""
+    goals = {name: f"{sweep.file.mode}imizes {sweep.file.metric}" for name, sweep in sweeps.items()}
+    if len(set(goals.values())) == 1:
+        return []
+    each = ", ".join(f"{name} {goal}" for name, goal in goals.items())
+    return [f"the values of these sweeps cannot be compared: {each}"]
 
 
 def _flat_options(sweep: StoredSweep) -> dict[str, Any]:
@@ -293,4 +306,4 @@ def comparison_lines(comparison: Mapping[str, Any]) -> list[str]:
         rows += [(key, *map(format_value, row.values())) for key, row in comparison[section].items()]
         if len(rows) > 1:
             lines += ["", *in_columns(rows)]
-    return lines
+    return lines + [line for note in comparison["notes"] for line in ("", note)]

@@ -198,20 +198,20 @@ class Experiment:
         check_values("recipes", self.recipes, Recipe, "Recipe(num_samples=20)", ("full", "sample"))
         check_values("baselines", self.baselines, OtherBaseline, "OtherBaseline(...)")
 
-    def recipe(self, name: RecipeName, baseline: str | None = None) -> Recipe:
+    def recipe(self, name: RecipeName | None, baseline: str | None = None) -> Recipe:
         """Return the recipe of this name. If there is none, it is the other recipe, or one with the experiment's own
         budget. If ``baseline`` names another published run, the full recipe has the budget of that run."""
         default = Recipe(budget=self.budget, num_samples=self.num_samples)
-        recipe = self.recipes.get(name, next(iter(self.recipes.values()), default))
+        recipe = self.recipes.get(name or "full", next(iter(self.recipes.values()), default))
         published_run = self.baselines.get(baseline or "")
-        return recipe if published_run is None or name != "full" else replace(recipe, budget=published_run.budget)
+        return recipe if published_run is None or name == "sample" else replace(recipe, budget=published_run.budget)
 
     @property
     def has_recipes(self) -> bool:
         """Whether there is more than one recipe to choose from."""
         return self.recipe("full") != self.recipe("sample")
 
-    def for_recipe(self, recipe_name: RecipeName, workers: int, baseline: str | None = None) -> Experiment:
+    def for_recipe(self, recipe_name: RecipeName | None, workers: int, baseline: str | None = None) -> Experiment:
         """Return the experiment with the search space, baseline and known names that a recipe has.
 
         Args:
@@ -230,7 +230,7 @@ class Experiment:
         published_run = self.baselines.get(baseline or "")
         if published_run is not None:
             space = experiment.search_space.fix(published_run.settings)
-            values = published_run.values_for(workers if recipe_name == "full" else 1)
+            values = published_run.values_for(1 if recipe_name == "sample" else workers)
             experiment = replace(experiment, space=space, baseline=values, published=published_run.published)
         space = experiment.search_space
         if experiment.config_class is PlainConfig:

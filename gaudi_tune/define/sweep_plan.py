@@ -49,7 +49,8 @@ class Plan:
     devices: Devices
     groups: int
     """Worker groups, and so trials at a time. There are no more than the search or the confirmation has trials."""
-    recipe: RecipeName
+    recipe: RecipeName | None
+    """None: the experiment has no recipes."""
     recipe_reason: str
     settings: dict[str, Any]
     """What every trial has besides its hyperparameters."""

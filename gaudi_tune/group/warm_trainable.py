@@ -30,7 +30,7 @@ from gaudi_tune.group.errors import (
 from gaudi_tune.group.new_workers import NewWorkers
 from gaudi_tune.group.report_check import check_metrics
 from gaudi_tune.group.worker_group import WorkerGroup, WorkerGroupSpec
-from gaudi_tune.private.ray_tune import Saved, checkpoint_folder, set_iteration
+from gaudi_tune.private.ray_tune import Saved, name_checkpoint, set_iteration
 from gaudi_tune.training.checkpoint import last_whole_checkpoint, seal
 
 logger = logging.getLogger(__name__)
@@ -66,6 +66,8 @@ class WarmTrainable(tune.Trainable):
     """Folder of the trial's last checkpoint, None before the first."""
     _saved_at: int
     """Iteration at which the last checkpoint was written."""
+    _progress: int
+    """Epochs or steps that the trial had trained at its last report."""
     _trained_s: float
     """Seconds that the trial has trained, without starts, compilations and what was lost with workers."""
     _from_0: bool
@@ -129,6 +131,8 @@ class WarmTrainable(tune.Trainable):
             purpose = names.START_SECONDS if self._new_workers.reason else names.LOST_SECONDS
             reported[purpose] = reported.get(purpose, 0.0) + lost_s
         assert self.group is not None, "it has just reported"
+        reports = self.iteration + 1
+        self._progress = int(reported.get(self._unit, reports * (self.settings.get("eval_every") or 1)))
         step_s = time.monotonic() - ordered_at
         self._trained_s += max(0.0, step_s - sum(reported.get(name, 0.0) for name in names.NOT_TRAINED))
         additions: dict[str, Any] = {
@@ -288,11 +292,12 @@ class WarmTrainable(tune.Trainable):
         return saved
 
     def _save_in(self, directory: str | None) -> Saved:
+        folder = name_checkpoint(self, f"checkpoint_{self._progress:06d}")
         with tempfile.TemporaryDirectory() as temporary:  # each attempt gets an empty folder
             try:
                 return super().save(directory or temporary)
             except OSError:
-                if (folder := checkpoint_folder(self)) is not None:  # a partial copy would fill the disk further
+                if folder is not None:  # a partial copy would fill the disk further
                     shutil.rmtree(folder, ignore_errors=True)
                 raise
 
@@ -339,7 +344,7 @@ class WarmTrainable(tune.Trainable):
     def _begin(self, config: dict[str, Any]) -> None:
         self.trial_config, self._started, self._losses, self._from_0 = config, False, 0, False
         self._workers_used = False
-        self._checkpoint, self._saved_at, self._trained_s = None, 0, 0.0
+        self._checkpoint, self._saved_at, self._progress, self._trained_s = None, 0, 0, 0.0
         self._place, self._next_place = self._usual_place, None
 
 

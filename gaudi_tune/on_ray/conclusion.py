@@ -42,18 +42,23 @@ class Conclusion:
                 return self.summary
             state = self._announcer.state
             state.close()
-            addresses = {tracker.name: tracker.address for tracker in self._announcer.trackers}
-            self.summary = {**summarise(self._plan, state, addresses), "search": search_of(self._plan, state)}
+            self.summary = {**summarise(self._plan, state, self._addresses()), "trials": search_of(self._plan, state)}
             write_summary(self._plan.summary_file, self.summary)
             self._announcer.tell(SweepEnded(summary=self.summary))
             self._steering.heed()  # requests that came after Tune's last step are answered that the sweep is over
             log_is_complete = self._on_disk.is_complete
             in_trackers = self._announcer.close_trackers()
             in_files = self._missing_in_files(self._searcher.close(), log_is_complete=log_is_complete)
-            if in_files or in_trackers:
-                self.summary["missing"] = [*in_files, *in_trackers]
+            late = self._addresses()  # a short sweep ends before the first delivery, which creates its run
+            if missing := [*in_files, *in_trackers]:
+                late["missing"] = missing
+            if not late.items() <= self.summary.items():
+                self.summary |= late
                 write_summary(self._plan.summary_file, self.summary)
             return self.summary
+
+    def _addresses(self) -> dict[str, Any]:
+        return {tracker.name: tracker.address for tracker in self._announcer.trackers}
 
     def _missing_in_files(self, missing_trials: int, *, log_is_complete: bool) -> list[str]:
         """Say, and return, what the sweep's files lack: trials in the study, or the state in the log."""

@@ -233,7 +233,7 @@ class SweepTuner(tune.Tuner):
                 return []
             places = [str(self.plan.report_file), *(in_words(tracker) for tracker in self.run.trackers)]
             return [f"error: {summary['failed']}; see {', '.join(places)}"]
-        counts = Counter(summary["trials"])
+        counts = Counter(summary["counts"])
         counts["not begun"] = state.expected - counts.total()
         counts_text = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
         reason = summary["ended_early"]["why"] if summary["ended_early"] else "interrupted"

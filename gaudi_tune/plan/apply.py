@@ -39,7 +39,7 @@ class AppliedOptions(NamedTuple):
     """All objectives of the sweep; the first is the experiment's."""
     options: SweepOptions
     """The options, with the settings of the published run that ``--baseline`` names."""
-    recipe: RecipeName
+    recipe: RecipeName | None
     recipe_reason: str
     recipe_defaults: Recipe
     """The recipe, which decides what the options leave open."""
@@ -113,15 +113,17 @@ def replace_ranges(experiment: Experiment, ranges: Mapping[str, Mapping[str, Any
     return replace(experiment, space=space, baseline=baseline)
 
 
-def choose_recipe(experiment: Experiment, options: SweepOptions, device: str) -> tuple[RecipeName, str]:
-    """Return the name of the recipe and the reason for it."""
+def choose_recipe(experiment: Experiment, options: SweepOptions, device: str) -> tuple[RecipeName | None, str]:
+    """Return the name of the recipe, None for an experiment without recipes, and the reason for it."""
+    if options.recipe is not None and options.recipe not in experiment.recipes and options.resume is None:
+        recipes = f"the recipe {' and '.join(experiment.recipes)} alone" if experiment.recipes else "no recipes"
+        raise SweepError(f"--recipe {options.recipe}: the experiment {experiment.name} has {recipes}; leave it out")
+    if not experiment.recipes:  # the file of an earlier sweep may name one nevertheless
+        return None, "there is none"
     if options.recipe is not None:
-        if options.recipe not in experiment.recipes and options.resume is None:  # a sweep's file always names one
-            recipes = f"the recipe {' and '.join(experiment.recipes)} alone" if experiment.recipes else "no recipes"
-            raise SweepError(f"--recipe {options.recipe}: the experiment {experiment.name} has {recipes}; leave it out")
         return options.recipe, "as --recipe says"
     if not experiment.has_recipes:
-        return next(iter(experiment.recipes), "full"), "there is no other"
+        return next(iter(experiment.recipes)), "there is no other"
     if device == "cpu":
         return "sample", "there is no accelerator, which full recipes need (--recipe full runs one anyway)"
     return "full", "there is an accelerator"

@@ -165,7 +165,7 @@ def sweeps_that_saw_test_data(plan: Plan, sources: Sequence[SweepFile]) -> list[
     sweeps: list[str] = []
     data = None if plan.options.data is None else plan.settings["data"]
     for source in sources:
-        if (source.options.get("recipe"), source.options.get("data")) == (plan.recipe, data):
+        if plan.recipe in (None, source.options.get("recipe")) and source.options.get("data") == data:
             sweeps += source.seen_by if source.options.get("seeds") else [source.options["name"]]
     return list(dict.fromkeys(sweeps))
 
@@ -192,6 +192,7 @@ def unit_seconds(plan: Plan, summaries: Iterable[tuple[str, Mapping[str, Any]]])
 def _training_fingerprint(summary: Mapping[str, Any]) -> str:
     """Return a text that is equal for sweeps that trained the same."""
     entries = {key: summary.get(key) for key in ("experiment", "recipe", "device", "workers_per_trial")}
+    entries["recipe"] = entries["recipe"] or "full"  # as older summaries say of an experiment without recipes
     settings = {name: value for name, value in (summary.get("settings") or {}).items() if name not in BUDGET_OPTIONS}
     return json.dumps({**entries, "settings": settings}, sort_keys=True, default=str)
 

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain, count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from ray import tune
 from ray.air.execution._internal import RayActorManager
 from ray.exceptions import RayActorError, RayTaskError
 from ray.train._internal import checkpoint_manager
+from ray.train._internal.storage import StorageContext
 from ray.tune.experiment import Trial
 from ray.tune.impl import tuner_internal
 from ray.tune.logger import JsonLoggerCallback
@@ -193,13 +195,31 @@ def keep_checkpoints(trial: Trial, checkpoints: list[Saved], *, latest: bool) ->
     trial.run_metadata.invalidate_cache()
 
 
-def checkpoint_folder(trainable: tune.Trainable) -> str | None:
-    """Return the folder to which a trainable copies its next checkpoint; None outside Tune.
+class _NamedStorage(StorageContext):
+    """A storage whose next checkpoint has a given name."""
 
-    Publicly it is known only after a successful save, but a failed save leaves a torn copy there.
+    name = ""
+
+    @property
+    def checkpoint_dir_name(self) -> str:
+        return self.name
+
+
+def name_checkpoint(trainable: tune.Trainable, name: str) -> Path | None:
+    """Have a trainable copy its next checkpoint to a new folder in that of its trial, and return the folder; None
+    outside Tune.
+
+    If there is a folder of this name, the new one has a number at its end. Tune (Ray 2.60) counts checkpoints, so its
+    names do not tell after which epoch one was written, and has no setting for it.
     """
     storage = trainable._storage
-    return None if storage is None else storage.checkpoint_fs_path
+    if storage is None:
+        return None
+    folder = Path(storage.trial_fs_path, name)
+    others = (folder.with_name(f"{name}_{number}") for number in count(2))
+    chosen = next(place for place in chain([folder], others) if not place.exists())
+    storage.__class__, storage.name = _NamedStorage, chosen.name
+    return chosen
 
 
 def set_iteration(trainable: tune.Trainable, iteration: int) -> None:

@@ -46,7 +46,7 @@ def exit_status(summary: Mapping[str, Any]) -> int:
 
 def is_useless(summary: Mapping[str, Any]) -> bool:
     """Whether nothing can be gained by resuming a sweep: trials have failed, and none has reported a finite value."""
-    return bool((summary.get("trials") or {}).get("failed")) and summary.get("best") is None
+    return bool((summary.get("counts") or {}).get("failed")) and summary.get("best") is None
 
 
 def _growth(summary: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.define.sweep_plan import SUMMARY_FILE, Plan
 from gaudi_tune.show.confirmation import confirmed
 from gaudi_tune.sweep.record.outcome import failure_of
-from gaudi_tune.sweep.record.sweep_file import read_summary
+from gaudi_tune.sweep.record.sweep_file import SUMMARY_VERSION, read_summary
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import SavedCheckpoint, TrialState
 
@@ -45,6 +45,7 @@ def summarise(plan: Plan, state: SweepState, addresses: Mapping[str, str]) -> di
     Running trials count as interrupted. ``addresses`` are those of the sweep in its trackers, by the tracker's name.
     """
     return {
+        "version": SUMMARY_VERSION,
         "name": plan.name,
         "experiment": plan.experiment.name,
         "recipe": plan.recipe,
@@ -111,7 +112,7 @@ def _progress(state: SweepState) -> dict[str, Any]:
         "failed": state.failure,
         "ended_early": None if state.ending is None else state.ending._asdict(),
         "steered": [{"time": round(time, 1), "what": description} for time, description in state.steered],
-        "trials": {**state.counts(), **unended},
+        "counts": {**state.counts(), **unended},
         "expected": state.expected,
         "confirmations": state.confirmations,
         "interrupted": sorted(interrupted),

@@ -106,7 +106,7 @@ def sweep(folder: Path, trials: int, timeline: Path | None) -> dict[str, Any]:
     summary = json.loads(plan.summary_file.read_text())
     return {
         "occupancy": round(occupancy(device_time), 4),
-        "trials": summary["trials"],
+        "trials": summary["counts"],
         "device_seconds": summary["device_seconds"],
         "wall_s": summary["wall_s"],
     }

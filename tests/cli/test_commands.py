@@ -28,6 +28,8 @@ from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan, make_searcher
 from gaudi_tune.show.result import result_lines
 from gaudi_tune.show.summary import reopen_summary, search_of, summarise, write_summary
+from gaudi_tune.show.trackers.outbox import RECORDS_FILE
+from gaudi_tune.show.trackers.records import SWEEP, BeginSweep, to_line
 from gaudi_tune.sweep.record.events import Ending, SweepEnding
 from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.outcome import why_diverged
@@ -93,7 +95,7 @@ def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None,
         fed.state.apply(SweepEnding(ending=ending))
     fed.state.close()
     summary = summarise(plan, fed.state, {"mlflow": "http://127.0.0.1:5000"})
-    write_summary(plan.summary_file, {**summary, "search": search_of(plan, fed.state)})
+    write_summary(plan.summary_file, {**summary, "trials": search_of(plan, fed.state)})
     return plan
 
 
@@ -113,7 +115,7 @@ def test_a_sweep_of_several_objectives_is_shown_with_its_front(
     (brief,) = json.loads(said(capsys, "ls", str(storage), "--json"))
     assert (brief["metric"], brief["mode"], brief["best"]) == ("score", "max", 0.8)
     whole = json.loads(said(capsys, "show", str(plan.folder), "--json"))
-    assert whole["search"][1]["point"] == [0.8, 1.6]
+    assert whole["trials"][1]["point"] == [0.8, 1.6]
     assert whole["options"]["objectives"] == ["score:max", "seconds:min"]
     resumed = SweepOptions(resume="both", storage=storage, add_trials=1)
     assert make_plan(QUADRATIC, resumed).objectives == plan.objectives
@@ -133,7 +135,7 @@ def test_sweeps_are_listed_with_how_they_stand(storage: Path, capsys: pytest.Cap
     assert {name: sweep["state"].partition(":")[0] for name, sweep in found.items()} == {
         "done": "finished", "early": "ended early", "killed": "killed", "torn": "cannot be read", "running": "running",
     }  # fmt: skip
-    told = {name: (sweep["trials"], sweep["of"], sweep["best"]) for name, sweep in found.items() if "best" in sweep}
+    told = {name: (sweep["done"], sweep["of"], sweep["best"]) for name, sweep in found.items() if "best" in sweep}
     assert told == {"done": (2, 2, 0.8), "early": (2, 5, 0.4), "killed": (1, 5, 0.5), "running": (2, 5, 0.7)}
     lines = said(capsys, "ls", str(storage)).splitlines()
     assert lines[0].split() == ["sweep", "began", "trials", "best", "baseline", "confirmed", "metric", "state"]
@@ -193,8 +195,8 @@ def test_a_sweep_is_shown_with_its_trials(
         said(capsys, "show", str(plan.folder))
     )
     whole = json.loads(said(capsys, "show", str(plan.folder), "--json"))
-    assert [trial["status"] for trial in whole["search"]] == ["finished", "finished", "interrupted"]
-    assert whole["search"][0] == {"trial": 1, "status": "finished", "value": 0.2, "at": 1, "config": {"x": 0.9}}
+    assert [trial["status"] for trial in whole["trials"]] == ["finished", "finished", "interrupted"]
+    assert whole["trials"][0] == {"trial": 1, "status": "finished", "value": 0.2, "at": 1, "config": {"x": 0.9}}
     assert whole["summary"]["best"]["trial"] == 3
     assert main(["show", "none", "--storage", str(storage), "--json"]) == 2
     out, err = capsys.readouterr()
@@ -294,6 +296,7 @@ def test_sweeps_are_compared_in_what_differs(storage: Path, capsys: pytest.Captu
     lines = said(capsys, "compare", str(storage / "a"), str(storage / "b")).splitlines()
     assert ["search", "gp", "random"] in [line.split() for line in lines]
     assert len(said(capsys, "compare", "a", "a", "--storage", str(storage)).splitlines()) == 6, "twice the same"
+    assert found["notes"] == []
     assert main(["compare", "a", "--storage", str(storage)]) == 2
     assert "compare a: give two sweeps or more" in capsys.readouterr().err
     kept(storage, "c", 0.2, num_samples=2, confirm=0, space={"x": {"uniform": [0.0, 0.9], "baseline": 0.5}})
@@ -302,6 +305,41 @@ def test_sweeps_are_compared_in_what_differs(storage: Path, capsys: pytest.Captu
     kept(storage / "other", "a", 0.2, num_samples=1)
     both = json.loads(said(capsys, "compare", str(storage / "a"), str(storage / "other" / "a"), "--json"))
     assert [sweep["name"] for sweep in both["sweeps"]] == [str(storage / "a"), str(storage / "other" / "a")]
+
+
+def test_a_comparison_says_where_values_cannot_be_compared(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(storage, "a", 0.1, 0.8, num_samples=2, confirm=0)
+    kept(storage, "b", 0.1, 0.9, num_samples=2, confirm=0, objectives=("score:min",))
+    note = "the values of these sweeps cannot be compared: a maximizes score, b minimizes score"
+    assert json.loads(said(capsys, "compare", "a", "b", "--storage", str(storage), "--json"))["notes"] == [note]
+    assert said(capsys, "compare", "a", "b", "--storage", str(storage)).splitlines()[-2:] == ["", note]
+
+
+def test_show_says_how_to_open_the_store_of_a_sweep(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = kept(storage, "done", 0.1, num_samples=1, confirm=0)
+    store = "sqlite:////somewhere else/mlflow.db"
+    record = BeginSweep(
+        run=SWEEP, time_ms=1, name="done", tags={}, params={}, tracking_uri=store, experiment="quadratic",
+        artifacts=None, data="", facts=[],
+    )  # fmt: skip
+    (plan.folder / RECORDS_FILE).write_bytes(to_line(record))
+    lines = said(capsys, "show", str(plan.folder)).splitlines()
+    (line,) = (number for number, text in enumerate(lines) if text.startswith("mlflow      http://127.0.0.1:5000"))
+    assert lines[line + 1].strip() == f"open its store with: mlflow ui --backend-store-uri '{store}'"
+
+
+def test_a_summary_without_a_version_is_read_as_today_s(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = kept(storage, "old", 0.1, 0.8, num_samples=2, confirm=0)
+    today = said(capsys, "show", str(plan.folder), "--json")
+    summary = json.loads(plan.summary_file.read_text())
+    for lacks in ("", "search"):  # the first ones had no list
+        old = {**summary, "trials": summary["counts"], "search": summary["trials"]}
+        old = {name: value for name, value in old.items() if name not in ("version", "counts", lacks)}
+        write_summary(plan.summary_file, old)
+        shown, expected = json.loads(said(capsys, "show", str(plan.folder), "--json")), json.loads(today)
+        if lacks:
+            del expected["summary"]["trials"]
+        assert shown == expected
 
 
 def test_a_sweep_whose_trials_have_all_failed_is_listed_as_failed(
@@ -317,7 +355,7 @@ def test_a_sweep_whose_trials_have_all_failed_is_listed_as_failed(
 
 def test_the_choice_none_is_no_hyperparameter_that_is_lacking() -> None:
     def sweep(name: str, config: dict[str, Any]) -> Any:
-        began = SimpleNamespace(options={})
+        began = SimpleNamespace(options={}, metric="score", mode="max")
         summary = {"best": {"config": config}}
         return SimpleNamespace(folder=Path(name), file=began, summary=summary, brief=lambda: {"name": name})
 
@@ -338,7 +376,7 @@ def test_a_sweep_of_which_all_trials_failed_is_to_be_begun_again(
     plan = kept(storage, "alike", math.nan, 0.2, ending=ending, num_samples=5)
     summary = json.loads(plan.summary_file.read_text())
     assert "--resume alike" in said(capsys, "show", str(plan.folder)), "a trial has a value"
-    write_summary(plan.summary_file, {**summary, "best": None, "trials": {"failed": 1}})
+    write_summary(plan.summary_file, {**summary, "best": None, "counts": {"failed": 1}})
     assert "\nnext        fix that, then start a new sweep\n" in said(capsys, "show", str(plan.folder))
 
 
@@ -356,7 +394,7 @@ def test_a_trial_is_trained_again_with_what_its_sweep_had(
     wider = {"x": {"uniform": [2.0, 3.0], "baseline": 2.5}}
     had: dict[str, Any] = {"space": wider, "settings": ("seconds=0.5",), "config": Path("gone.toml")}
     plan = kept(storage, "first", 0.8, 0.1, 0.3, num_samples=3, confirm=0, **had)
-    trials = json.loads(said(capsys, "show", str(plan.folder), "--json"))["search"]
+    trials = json.loads(said(capsys, "show", str(plan.folder), "--json"))["trials"]
     named = ["--script", str(script), "--dry-run", "--json"]
     asked = ["rerun", "first", "--storage", str(storage), "--trial", "3", "--seeds", "4", *named]
     again = json.loads(said(capsys, *asked))

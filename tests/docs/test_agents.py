@@ -164,13 +164,13 @@ def test_every_object_has_the_keys_that_the_page_lists(driven: Driven) -> None:
         "dry run": driven.plan,
         "`ls`, a sweep": listed,
         "`show`": shown,
-        "`search`, a trial": shown["search"][0],
+        "`show` and `summary.json`, a trial": shown["trials"][0],
         "`compare`": compared,
         "`summary.json`": driven.printed,
         "`best` in it": driven.printed["best"],
         "`sweep?since=N`": driven.news,
         "`head`": driven.news["head"],
-        "`trials`, a trial": driven.news["trials"][0],
+        "`sweep?since=N`, a trial": driven.news["trials"][0],
     }
     missing = {name: keys_of(name) - printed.keys() for name, printed in objects.items()}
     assert not any(missing.values()), missing
@@ -183,8 +183,8 @@ def test_every_request_does_what_the_page_says(driven: Driven) -> None:
     assert [[*answer] for answer in driven.answers] == [["done"]] * 4
     steered = [entry["what"] for entry in driven.printed["steered"]]
     assert steered == ["stop trial-002", "add 2 trials", "try lr=0.01", "end after the running trials"]
-    assert driven.printed["search"][1]["status"] == "stopped early"
-    assert 0.01 in [trial["config"]["lr"] for trial in driven.printed["search"]]
+    assert driven.printed["trials"][1]["status"] == "stopped early"
+    assert 0.01 in [trial["config"]["lr"] for trial in driven.printed["trials"]]
     assert driven.picture["figure"]["data"]
     assert driven.unchanged.keys() == {"version"}
     assert [(status, answer and [*answer]) for status, answer in driven.refused] == [

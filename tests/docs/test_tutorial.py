@@ -27,7 +27,7 @@ def test_what_it_tells_people_to_do_works(tmp_path: Path) -> None:
     assert "epoch 9: accuracy 0." in printed["python digits.py"]
     summary = json.loads((tmp_path / "results" / "first" / "summary.json").read_text())
     assert summary["complete"]
-    assert sum(summary["trials"].values()) == 15
+    assert sum(summary["counts"].values()) == 15
     assert summary["best"]["value"] > 0.85 > summary["baseline"]
     assert Path(summary["best"]["checkpoint"], "state.pt").is_file()
     assert "confirmed   accuracy" in printed["gaudi-tune show again"]

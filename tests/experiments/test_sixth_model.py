@@ -44,7 +44,7 @@ def test_three_files_make_a_sweep_whose_trials_go_on_from_their_checkpoints(proj
     )
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((project / "results" / "sixth" / "summary.json").read_text())
-    assert set(summary["trials"]) == {"finished", "stopped early"}
+    assert set(summary["counts"]) == {"finished", "stopped early"}
     assert summary["experiment"] == "line"
     assert summary["best"]["value"] < summary["baseline"]
     assert summary["best"]["epoch"] == 3

@@ -60,7 +60,7 @@ def check_summary(sweep: Sweep) -> None:
         sweep.count("lost", 1, "no summary.json")
         return
     summary: dict[str, Any] = json.loads(file.read_text())
-    failed, counted = len(failed_by_order(sweep)), Counter(summary["trials"])
+    failed, counted = len(failed_by_order(sweep)), Counter(summary["counts"])
     if not sweep.trains_in_full:
         counted["finished"] += counted.pop("stopped early", 0)
     outcomes = Counter(finished=sweep.trials - failed, failed=failed)

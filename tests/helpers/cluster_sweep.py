@@ -128,7 +128,7 @@ def sweep(address: str, nodes: Nodes, asked: argparse.Namespace) -> dict[str, An
     return {
         "errors": [str(error) for error in results.errors],
         "groups": plan.groups,
-        "trials": summary["trials"],
+        "trials": summary["counts"],
         "devices": sorted(summary["device_time"]["devices"]),
         "device_seconds": summary["device_seconds"],
         "seen": nodes.seen,

@@ -17,9 +17,10 @@ from tests.helpers.quadratic import QUADRATIC
 
 
 class WithoutModel(JsonLinesTracker):
-    """A tracker that never gets the model."""
+    """A tracker that never gets the model, and delivers only at the end, so that the sweep's address is known late."""
 
     def close(self) -> str:
+        self._file = self._file.with_name("delivered")
         return "no model: the predictor raised KeyError"
 
 
@@ -32,8 +33,11 @@ def run(storage: Path, tmp_path: Path) -> SweepRun:
     return run
 
 
-def test_what_the_users_code_failed_to_give_a_tracker_is_in_the_summary_and_the_status(run: SweepRun) -> None:
+def test_what_the_users_code_failed_to_give_a_tracker_is_in_the_summary_and_the_status(
+    run: SweepRun, tmp_path: Path
+) -> None:
     run.conclusion.write()
     summary = json.loads(run.plan.summary_file.read_text())
     assert "no model: the predictor raised KeyError" in summary["missing"]
+    assert summary["json lines"] == run.conclusion.write()["json lines"] == str(tmp_path / "delivered")
     assert exit_status({**summary, "complete": True, "failed": None}) == 1

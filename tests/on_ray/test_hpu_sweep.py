@@ -53,8 +53,8 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
 
 def test_it_finds_the_hpus_and_trains_on_them(sweep: Sweep) -> None:
     assert "device  hpu: the best of what is here (2 hpu, 0 cuda, " in sweep.printed
-    assert sum(sweep.summary["trials"].values()) == 3
-    assert "failed" not in sweep.summary["trials"]
+    assert sum(sweep.summary["counts"].values()) == 3
+    assert "failed" not in sweep.summary["counts"]
     assert sweep.summary["cpu_fallbacks"] == 0
     of_trials = sweep.summary["device_counts"]
     assert sweep.summary["graph_compilations"] == sum(one["graph_compilations"] for one in of_trials.values())

@@ -67,7 +67,7 @@ def test_a_study_that_another_process_locks_is_in_the_log_and_the_sweep_says_wha
     assert len(read_log(folder)["tune"]["trials"]) == TRIALS
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["missing"]
-    assert summary["trials"] == {"finished": TRIALS}
+    assert summary["counts"] == {"finished": TRIALS}
     assert sum(trial.state.is_finished() for trial in stored_trials(folder)) < TRIALS
 
     again = driver(tmp_path, "--resume", "locked")
@@ -79,7 +79,7 @@ def test_a_study_that_another_process_locks_is_in_the_log_and_the_sweep_says_wha
     assert [trial.state.is_finished() for trial in stored_trials(folder)] == [True] * TRIALS
     found = json.loads((folder / "summary.json").read_text())
     assert "missing" not in found
-    assert found["search"] == summary["search"]
+    assert found["trials"] == summary["trials"]
     assert not (folder / "set-aside-1").exists(), "no trial was trained again"
 
     study = contents(folder)

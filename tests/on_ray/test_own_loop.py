@@ -45,6 +45,7 @@ def test_a_loop_a_space_and_a_metric_make_a_plan(storage: Path) -> None:
     assert "20 trials, no baseline, the sampler proposes the first, at most 10 epochs each" in plan_lines(plan)[0]
     assert "metric  score: more is better, as its name says" in plan_lines(plan)
     assert not any(line.startswith("recipe") for line in plan_lines(plan))
+    assert plan.in_brief()["recipe"] is None
     assert {"space       x  -1 to 1", "dry run: all checks passed, nothing was started"} <= {*dry_run_lines(plan)}
 
 
@@ -267,8 +268,8 @@ def test_the_ten_lines_run_anywhere(tmp_path: Path, webhook: Webhook) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((here / "results" / "own" / "summary.json").read_text())
-    assert sum(summary["trials"].values()) == 2
-    assert "failed" not in summary["trials"]
+    assert sum(summary["counts"].values()) == 2
+    assert "failed" not in summary["counts"]
     said = "the train loop saves no checkpoint: no model is kept, weak trials end and do not wait, and a trial that is"
     assert (done.stdout + done.stderr).count(said) == 1
     assert (summary["experiment"], summary["baseline"], summary["settings"]) == ("my-loop", None, {"epochs": 3})
@@ -349,7 +350,7 @@ def test_a_metric_that_is_never_reported_ends_the_sweep_with_one_message(wrong: 
     assert "status 1\n" in said, said
     assert "Traceback" not in said, said
     summary = json.loads((folder / "results" / "metric" / "summary.json").read_text())
-    assert summary["trials"] == {"failed": 1}  # none began after the first report
+    assert summary["counts"] == {"failed": 1}  # none began after the first report
     assert summary["ended_early"]["why"] == (
         "every trial would fail like this: the train loop's report is unusable: the experiment asks for "
         "'accuracy', and the report has acc; did you mean metric='acc'? Else have the train "
@@ -397,6 +398,6 @@ def test_a_loop_that_goes_on_from_nothing_is_told_so(
         "the train loop does not ask for its checkpoint: weak trials end and do not wait, and a trial that is "
         "interrupted begins again. Begin it with get_checkpoint() (docs/own-model.md)"
     ]
-    assert set(summary["trials"]) <= {"finished", "stopped early"}
+    assert set(summary["counts"]) <= {"finished", "stopped early"}
     assert not any(trial.reason.endswith("promoted later") for trial in tuner.run.state.trials.values())
     assert summary["best"]["checkpoint"] is not None

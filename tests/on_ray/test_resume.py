@@ -164,7 +164,7 @@ def test_every_trial_has_a_folder_of_its_own(disturbed: Sweep) -> None:
     folders = sorted(folder.name for folder in disturbed.folder.glob("trial-*"))
     assert folders == [f"trial-{number:03d}" for number in range(1, TRIALS + 2)]
     summary = json.loads((disturbed.folder / "summary.json").read_text())
-    assert summary["trials"] == {"finished": TRIALS, "failed": 1}
+    assert summary["counts"] == {"finished": TRIALS, "failed": 1}
 
 
 def test_the_report_shows_what_was_before_and_after(disturbed: Sweep) -> None:

@@ -90,7 +90,7 @@ def test_the_sweep_ends_with_the_trials_that_it_had_and_all_of_it_is_on_disk(ste
     summary, begun = steered.summary, len(steered.run.state.searched)
     assert begun < 20  # of 50
     assert summary["complete"]
-    assert sum(summary["trials"].values()) == begun
+    assert sum(summary["counts"].values()) == begun
     stops = [f"stop trial-{number:03d}" for number in (steered.waited, steered.ran)]
     asked = [*stops, "try x=0.25", "add 40 trials", "end after the running trials"]
     assert [entry["what"] for entry in summary["steered"]] == asked

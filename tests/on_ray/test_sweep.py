@@ -89,9 +89,9 @@ def test_one_bad_trial_does_not_end_the_sweep(results: tune.ResultGrid, summary:
     assert len(results.errors) == 2
     assert "failed on purpose at epoch 2" in told
     assert "the experiment asks for 'score', and the report has train_loss, noise" in told
-    assert summary["trials"]["failed"] == 3  # one raised, one diverged, one left the metric out
-    assert sum(summary["trials"].values()) == 8
-    assert summary["trials"].get("stopped early", 0) >= 1
+    assert summary["counts"]["failed"] == 3  # one raised, one diverged, one left the metric out
+    assert sum(summary["counts"].values()) == 8
+    assert summary["counts"].get("stopped early", 0) >= 1
 
 
 def test_the_best_result_has_a_checkpoint_of_its_epoch(results: tune.ResultGrid, summary: dict[str, Any]) -> None:
@@ -99,6 +99,7 @@ def test_the_best_result_has_a_checkpoint_of_its_epoch(results: tune.ResultGrid,
     assert best.checkpoint is not None
     assert best.metrics is not None
     assert (Path(best.checkpoint.path) / "epoch.txt").read_text() == str(best.metrics["epoch"])
+    assert Path(best.checkpoint.path).name == f"checkpoint_{best.metrics['epoch']:06d}"
     assert summary["best"]["value"] == pytest.approx(best.metrics["score"])
     assert summary["best"]["checkpoint"] == best.checkpoint.path
     assert summary["best"]["value"] > summary["baseline"]
@@ -162,9 +163,9 @@ def test_a_sweep_that_is_over_and_has_not_delivered_all_is_known(tmp_path: Path)
         assert is_delivered(tmp_path) is (delivered == 6)
 
 
-def test_checkpoints_are_written_only_where_they_are_wanted(results: tune.ResultGrid) -> None:
-    # Tune numbers the checkpoints of a trial, and keeps the best of them.
-    saved = sum(int(result.checkpoint.path[-6:]) + 1 for result in results if result.checkpoint is not None)
+def test_checkpoints_are_written_only_where_they_are_wanted(results: tune.ResultGrid, folder: Path) -> None:
+    events = [json.loads(line)["event"] for line in events_of(folder).read_text().splitlines()]
+    saved = events.count("CheckpointSaved")
     reported = sum(len(result.metrics_dataframe) for result in results)
     assert saved < reported
     assert any(result.checkpoint is None for result in results if result.error is None)
@@ -185,7 +186,7 @@ def test_the_study_knows_how_every_trial_ended(results: tune.ResultGrid, folder:
     assert states[1] == states[2] == states[4] == TrialState.FAIL
     assert states[3] == TrialState.PRUNED  # its loop returned before the budget was spent
     told = [states.count(state) for state in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)]
-    assert told == [summary["trials"].get(kind, 0) for kind in ("finished", "stopped early", "failed")]
+    assert told == [summary["counts"].get(kind, 0) for kind in ("finished", "stopped early", "failed")]
     ended = [result.metrics["epoch"] for result in sorted(results, key=lambda r: str(r.path)) if result.metrics]
     assert [max(trial.intermediate_values) for trial in study.trials] == ended
 
@@ -301,7 +302,7 @@ def test_a_running_sweep_is_drawn_now_and_then_and_once_more_at_its_end(
     assert last_drawn < ended
     head = data_in((folder / "report.html").read_text())["head"]
     assert head["state"] == "complete"
-    assert head["counts"] == summary["trials"]
+    assert head["counts"] == summary["counts"]
 
 
 def test_a_second_tracker_gets_every_event_in_order(results: tune.ResultGrid, folder: Path) -> None:
@@ -324,7 +325,7 @@ def test_a_second_tracker_gets_every_event_in_order(results: tune.ResultGrid, fo
     ends = {line["trial"]: line["outcome"] for line in lines if line["event"] == "TrialEnded"}
     assert (ends[1], ends[2], ends[3]) == ("finished", "failed", "failed")
     (summary,) = [line["summary"] for line in lines if line["event"] == "SweepEnded"]
-    assert summary["trials"] == Counter(ends.values())
+    assert summary["counts"] == Counter(ends.values())
 
 
 def test_a_plain_sweep_of_tune_afterwards_has_all_its_files(results: tune.ResultGrid, tmp_path: Path) -> None:
@@ -344,7 +345,7 @@ def test_a_group_that_cannot_start_fails_its_trial_with_the_reason_and_books_not
     assert len(results.errors) == 1
     assert "nonsense" in str(results.errors[0])
     summary = json.loads(plan.summary_file.read_text())
-    assert (summary["trials"], summary["complete"], summary["best"]) == ({"failed": 1}, True, None)
+    assert (summary["counts"], summary["complete"], summary["best"]) == ({"failed": 1}, True, None)
     booked = [group for group in placement_group_table().values() if group["state"] != "REMOVED"]
     assert booked == []
 

@@ -160,11 +160,13 @@ def test_a_trainable_saves_into_the_folder_that_it_names(tmp_path: Path, monkeyp
     storage = StorageContext(str(tmp_path), experiment_dir_name="sweep", trial_dir_name="trial-001")
     trainable = Counting(storage=storage)
     trainable.train()
-    saved: ray_tune.Saved = trainable.save()
-    assert saved.checkpoint.path == ray_tune.checkpoint_folder(trainable)
+    for expected in ("checkpoint_000010", "checkpoint_000010_2", "checkpoint_000010_3"):
+        folder = ray_tune.name_checkpoint(trainable, "checkpoint_000010")
+        saved: ray_tune.Saved = trainable.save()
+        assert saved.checkpoint.path == str(folder) == str(tmp_path / "sweep" / "trial-001" / expected)
     assert saved.metrics[TRAINING_ITERATION] == 1
     other = Counting()
-    assert ray_tune.checkpoint_folder(other) is None
+    assert ray_tune.name_checkpoint(other, "any") is None
     other.restore(saved)
     assert other.iteration == 1
     ray_tune.set_iteration(other, 7)

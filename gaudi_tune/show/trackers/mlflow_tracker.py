@@ -41,7 +41,7 @@ from gaudi_tune.show.trackers.records import (
     Update,
     run_of,
 )
-from gaudi_tune.show.trackers.store import STORE_URI, artifact_folder
+from gaudi_tune.show.trackers.store import STORE_URI, artifact_folder, how_to_open
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState, trial_name
@@ -87,11 +87,8 @@ class MlflowTracker:
     @property
     def hint(self) -> str:
         """How to start MLflow's page, if the store is no server."""
-        uri = self._plan.tracking_uri
-        if uri.startswith("http"):
-            return ""
-        command = "make ui" if self._uses_default_store else f"mlflow ui --backend-store-uri {uri}"
-        return f"start the page with: {command}"
+        command = "make ui" if self._uses_default_store else how_to_open(self._plan.tracking_uri)
+        return f"start the page with: {command}" if command else ""
 
     @property
     def _uses_default_store(self) -> bool:

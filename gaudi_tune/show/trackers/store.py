@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -64,6 +65,11 @@ def tracking_uri(option: str | None) -> str:
             f"database's own means, for PostgreSQL PGPASSWORD or ~/.pgpass"
         )
     return uri
+
+
+def how_to_open(uri: str) -> str:
+    """Return the command that opens MLflow's page on a tracking store; "" for a server, which has a page already."""
+    return "" if uri.startswith("http") else f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
 
 
 def database_file(uri: str) -> Path | None:

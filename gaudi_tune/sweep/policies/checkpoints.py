@@ -119,9 +119,9 @@ class CheckpointBudget:
         """Return the checkpoints that must stay, and those that let trials continue that wait."""
         protected, resumable = set[Path](), set[Path]()
         for trial in state.unended.values():
-            recorded = {self._folder / saved.place for saved in trial.checkpoints}
-            unrecorded = {folder for folder in folders if folder.parent.name == trial.name} - recorded
-            latest = sorted(folders & recorded)[-N_KEPT_UNENDED:]
+            recorded = [self._folder / saved.place for saved in trial.checkpoints]
+            unrecorded = {folder for folder in folders if folder.parent.name == trial.name}.difference(recorded)
+            latest = [folder for folder in recorded if folder in folders][-N_KEPT_UNENDED:]
             protected |= unrecorded  # a checkpoint that is being written
             if trial.status == "paused":
                 resumable.update(latest)

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
@@ -31,7 +31,9 @@ SWEEP_FILE = "sweep.json"
 NAME = re.compile(r"\w[\w.-]{0,99}")
 """The names that a sweep may have, which its folder, its study and its run in MLflow share."""
 
-SHAPE_OF_SUMMARY = {"trials": dict, "best": dict | None}
+SUMMARY_VERSION = 2
+"""The version of the summaries that are written. Older ones have no version, and other names for two entries."""
+SHAPE_OF_SUMMARY = {"counts": dict, "best": dict | None}
 """The types of entries that every summary has."""
 PARTS_OF_SUMMARY = ("ended_early", "confirmation", "seconds_each", "settings")
 """Entries of a summary that are dictionaries if they are there."""
@@ -180,11 +182,21 @@ def read_summary(folder: Path) -> dict[str, Any]:
     """Return the summary of the sweep in ``folder``; {} if it has not ended, or the file is torn or not a summary."""
     try:
         summary = read_json(folder / SUMMARY_FILE)
+        if "version" not in summary:
+            summary = _with_todays_names(summary)
         is_valid = all(isinstance(summary[name], kind) for name, kind in SHAPE_OF_SUMMARY.items())
         is_valid &= all(isinstance(summary.get(name), dict | None) for name in PARTS_OF_SUMMARY)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}
     return summary if is_valid else {}
+
+
+def _with_todays_names(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a summary without a version, whose ``trials`` are counts and whose ``search`` lists the trials, if it has
+    one."""
+    others = {name: value for name, value in summary.items() if name not in ("trials", "search")}
+    listed = {"trials": summary["search"]} if "search" in summary else {}
+    return {"version": SUMMARY_VERSION, **others, "counts": summary["trials"], **listed}
 
 
 def winner_of(folder: Path) -> dict[str, Any]:
@@ -232,7 +244,7 @@ def sweep_of_checkpoint(checkpoint: Path, experiment: str) -> SweepFile | None:
     """Return the file of the sweep of this experiment that wrote a checkpoint; None if no sweep wrote it."""
     place = checkpoint.expanduser().resolve()
     if os.path.isfile(place / SWEEP_FILE):
-        best = (read_summary(place).get("best") or {}).get("checkpoint") or f"{place}/trial-001/checkpoint_000000"
+        best = (read_summary(place).get("best") or {}).get("checkpoint") or f"{place}/trial-001/checkpoint_000001"
         raise SweepError(f"--evaluate {checkpoint}: that is a sweep; give the folder of a checkpoint, such as {best}")
     if not place.is_dir():
         raise SweepError(f"--evaluate {checkpoint}: there is no such folder; give that of a checkpoint")

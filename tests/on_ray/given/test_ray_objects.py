@@ -132,7 +132,7 @@ def test_ray_objects_take_part_in_a_sweep_and_an_error_in_a_callback_does_not_en
     assert {trial.params["x"] for trial in study.trials} == {trial.config["x"] for trial in trials.values()}
     assert all(trial.state.is_finished() for trial in study.trials)
     written = json.loads((tmp_path / "x" / "summary.json").read_text())
-    assert sum(written["trials"].values()) == 4
+    assert sum(written["counts"].values()) == 4
 
 
 def test_every_hook_of_ray_is_passed_on() -> None:

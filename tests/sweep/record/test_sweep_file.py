@@ -109,7 +109,7 @@ def test_it_goes_on_without_the_limit_at_which_it_ended(folder: Path, caplog: py
 
 
 def test_a_sweep_is_no_checkpoint_and_says_which_it_has(folder: Path) -> None:
-    with pytest.raises(SweepError, match=f"that is a sweep; .* such as {folder}/trial-001/checkpoint_000000"):
+    with pytest.raises(SweepError, match=f"that is a sweep; .* such as {folder}/trial-001/checkpoint_000001"):
         sweep_of_checkpoint(folder, "quadratic")
     best = {"checkpoint": "/somewhere/trial-007/checkpoint_000003"}
     (folder / SUMMARY_FILE).write_text(json.dumps({"trials": {}, "best": best}))

@@ -91,9 +91,9 @@ def test_promotion_resumes_paused_trials_on_a_warm_group_ends_the_rest_and_confi
     assert not results.errors
     assert len(started) == len(set(started)) == 2, "one trial actor, and one more after the resume"
     assert summary["complete"]
-    assert sum(summary["trials"].values()) == 7 + 2 * 2
-    assert summary["trials"]["finished"] >= 1 + 4
-    assert summary["trials"]["stopped early"] >= 3
+    assert sum(summary["counts"].values()) == 7 + 2 * 2
+    assert summary["counts"]["finished"] >= 1 + 4
+    assert summary["counts"]["stopped early"] >= 3
     confirmation = summary["confirmation"]
     (rival,) = confirmation["rivals"]
     # All seeds of this loop reach the same, and there is no test data.
