@@ -17,4 +17,9 @@ ENV PATH=/opt/gaudi-tune/.venv/bin:$PATH
 # Otherwise each process that imports torch, such as those that load data, imports habana as well.
 ENV TORCH_DEVICE_BACKEND_AUTOLOAD=0
 RUN echo "PATH=/opt/gaudi-tune/.venv/bin:\$PATH" > /etc/profile.d/zz-gaudi-tune.sh
+# Not root. The user owns the default places of results and of the local MLflow store.
+RUN useradd --uid 10001 --create-home gaudi && chown gaudi:gaudi . mlflow
+# habana needs a folder for its logs, and its own belongs to root.
+ENV HABANA_LOGS=/home/gaudi/habana_logs
+USER gaudi
 CMD ["python", "-m", "gaudi_tune", "doctor"]

@@ -8,7 +8,8 @@
 #   --folder FOLDER   where database and artifacts are (mlflow/store/server)
 #   --env FILE        the settings (mlflow/server.env); the first start writes it, with random secrets
 #
-# What is set in the environment comes before the file, as with docker compose. SERVER_PYTHON is the Python that has mlflow.
+# What is set in the environment comes before the file, as with docker compose. SERVER_PYTHON is the Python that has mlflow,
+# SERVER_USER the user that MLflow runs as where root starts this (mlflow).
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -25,14 +26,14 @@ die() {
     exit 1
 }
 
-# PostgreSQL refuses to run as root: then it, and nothing else, runs as the user of its Debian package.
-as_postgres() {
-    if ((EUID == 0)); then
-        setpriv --reuid=postgres --regid=postgres --init-groups -- "$@"
-    else
-        "$@"
-    fi
-}
+# Where root starts the server, PostgreSQL runs as the user of its Debian package, and MLflow as a user without rights.
+user=${SERVER_USER:-mlflow}
+as_mlflow=()
+as_postgres() { "$@"; }
+if ((EUID == 0)); then
+    as_mlflow=(setpriv --reuid="$user" --regid="$user" --init-groups --)
+    as_postgres() { setpriv --reuid=postgres --regid=postgres --init-groups -- "$@"; }
+fi
 
 # A file with every secret of the example filled in, 48 random hexadecimal digits each.
 write_settings() {
@@ -90,7 +91,8 @@ find_postgres() {
     PATH=$found:$PATH
 }
 
-# What PostgreSQL owns is below $folder/database, which its user must be able to reach.
+# What PostgreSQL owns is below $folder/database, and what MLflow owns is $folder/artifacts. No one else can read either;
+# MLflow's user, where there is one, reaches the socket.
 make_folders() {
     mkdir -p "$folder"
     folder=$(cd "$folder" && pwd)
@@ -101,11 +103,20 @@ make_folders() {
         getent passwd postgres >/dev/null || die "there is no user postgres, and as root PostgreSQL does not run: apt-get install postgresql"
         as_postgres test -x "$folder" ||
             die "the user postgres cannot enter $folder: give a folder that it can, with --folder (/srv/mlflow), or do not run this as root"
-        install -d -o postgres -m 700 "$folder/database" "$folder/database/socket"
+        getent passwd "$user" >/dev/null ||
+            useradd --system --user-group --home-dir /nonexistent --shell /usr/sbin/nologin "$user" ||
+            die "there is no user $user, and it cannot be made: name one with SERVER_USER"
+        "${as_mlflow[@]}" "$python" -c 'import os, sys; sys.exit(not os.access(sys.executable, os.X_OK))' ||
+            die "the user $user cannot run $python: make the environment where that user can, and name it with SERVER_PYTHON"
+        install -d -o postgres -g "$user" -m 750 "$folder/database" "$folder/database/socket"
+        install -d "$folder/artifacts"
+        chown --recursive "$user:$user" "$folder/artifacts" # an earlier version of this script ran MLflow as root
+        chmod 700 "$folder/artifacts"
     else
-        install -d -m 700 "$folder/database" "$folder/database/socket"
+        install -d -m 700 "$folder/database" "$folder/database/socket" "$folder/artifacts"
     fi
     export PGHOST=$folder/database/socket PGUSER=mlflow PGDATABASE=mlflow PGPORT=5432
+    umask 077
     called_from=$PWD
     cd "$folder" # PostgreSQL's user may not be allowed into the folder this was called from
 }
@@ -184,7 +195,7 @@ start_mlflow() {
     if answers; then
         die "something already answers on port $MLFLOW_PORT: end it, or set MLFLOW_PORT in $settings"
     fi
-    "$python" -m mlflow server --app-name basic-auth --serve-artifacts &
+    HOME=$folder "${as_mlflow[@]}" "$python" -m mlflow server --app-name basic-auth --serve-artifacts &
     server=$!
     until answers; do
         kill -0 "$server" 2>/dev/null || die "MLflow ended before it answered; the reason is above"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import secrets
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -206,6 +207,19 @@ def _init(plan: Plan, folders: Sequence[str]) -> None:
         ) from error
 
 
+def _keep_token_private() -> None:
+    """Make Ray's token if there is none. Only its owner can read it, where all could read one that Ray makes."""
+    with suppress(OSError):  # without a home, Ray says what it needs
+        RAY_TOKEN.parent.mkdir(parents=True, exist_ok=True)
+        if RAY_TOKEN.exists():
+            RAY_TOKEN.chmod(0o600)  # an earlier Ray made it
+        else:
+            partial_file = RAY_TOKEN.with_name(f"{RAY_TOKEN.name}.{os.getpid()}")
+            partial_file.touch(0o600)
+            partial_file.write_text(secrets.token_hex(32))  # as many bytes as Ray's own have
+            partial_file.replace(RAY_TOKEN)
+
+
 def _without_sigterm_warning(record: logging.LogRecord) -> bool:
     """Filter out Ray's warning that it does not handle SIGTERM when it starts in a thread: the sweep handles it."""
     return "SIGTERM handler is not set" not in record.getMessage()
@@ -220,6 +234,7 @@ def _start(plan: Plan) -> None:
     # Ray would warn that it has turned token authentication on.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     logging.getLogger("ray._private.worker").addFilter(_without_sigterm_warning)
+    _keep_token_private()
     folders = folders_unknown_to_workers()
     try:
         _init(plan, folders)
@@ -230,5 +245,3 @@ def _start(plan: Plan) -> None:
         logger.warning("Ray did not start (%s); trying once more", last_line(str(error.__cause__)))
         _init(plan, folders)
     note_own_ray(folders)
-    with suppress(OSError):  # there is no such file, or it belongs to another user
-        RAY_TOKEN.chmod(0o600)  # Ray lets all users of the machine read it

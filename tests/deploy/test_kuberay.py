@@ -104,3 +104,18 @@ def test_the_cache_is_the_nodes_own_and_habana_has_a_place_for_its_logs(cluster:
         environment = {variable["name"]: variable["value"] for variable in container(pod)["env"]}
         assert "persistentVolumeClaim" not in mounts[environment["GAUDI_TUNE_CACHE"]]
         assert environment["HABANA_LOGS"]
+
+
+def test_the_image_does_not_run_as_root_and_its_user_can_write(cluster: Manifest) -> None:
+    steps = (PROJECT_ROOT / "Dockerfile").read_text()
+    made = re.search(r"(?m)^RUN useradd --uid (\d+) --create-home (\w+) ", steps)
+    assert made is not None
+    uid, user = made.groups()
+    assert re.findall(r"(?m)^USER (\w+)$", steps) == [user]
+    assert [pod["securityContext"]["fsGroup"] for pod in pods(cluster)] == [int(uid), int(uid)]
+    for pod in pods(cluster):
+        on_host = {volume["name"] for volume in pod["volumes"] if "hostPath" in volume}
+        for name in on_host:
+            (owned,) = pod["initContainers"]
+            mounted = {mount["name"]: mount["mountPath"] for mount in owned["volumeMounts"]}
+            assert owned["command"] == ["chown", uid, mounted[name]]

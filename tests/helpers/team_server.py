@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import mlflow
 import psutil
 import pytest
 from mlflow.utils.rest_utils import MlflowHostCreds, http_request
@@ -52,6 +53,16 @@ def kill(process: psutil.Process) -> None:
     for member in family:
         member.kill()
     psutil.wait_procs(family, timeout=10)
+
+
+def python_for_other_users() -> dict[str, str]:
+    """Variables with a Python that MLflow's user can run: root's may be in a folder that only root can enter."""
+    system = f"/usr/bin/python3.{sys.version_info.minor}"
+    packages = str(Path(mlflow.__file__).parents[1])
+    for python, variables in ((sys.executable, {}), (system, {"PYTHONPATH": packages})):
+        if Path(python).exists() and all(folder.stat().st_mode & 0o001 for folder in Path(python).resolve().parents):
+            return {"SERVER_PYTHON": python, **variables}
+    return {"SERVER_PYTHON": sys.executable, "SERVER_USER": "root"}
 
 
 class Bucket:
@@ -107,7 +118,7 @@ class TeamServer:
         self.environment = {
             **os.environ,
             **bucket.credentials,
-            "SERVER_PYTHON": sys.executable,
+            **python_for_other_users(),
             "MLFLOW_PORT": str(self.port),
             "MLFLOW_WORKERS": "1",
             "MLFLOW_ARTIFACTS_DESTINATION": f"s3://{BUCKET}/artifacts",

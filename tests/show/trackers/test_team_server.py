@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+import psutil
 import pytest
 import yaml
 from mlflow.entities import Run
@@ -183,6 +185,26 @@ def test_a_folder_has_one_server_and_commands_go_to_its_database(team: TeamServe
     assert "a server already runs on" in second.stderr
     counted = team.run("psql", "--no-psqlrc", "--tuples-only", "--command", "SELECT count(*) > 0 FROM runs")
     assert (counted.returncode, counted.stdout.strip()) == (0, "t")
+
+
+def test_no_one_else_reads_what_it_keeps(team: TeamServer) -> None:
+    assert (team.store / "artifacts").stat().st_mode & 0o077 == 0
+    for folder in ("database", "database/socket"):
+        assert (team.store / folder).stat().st_mode & 0o007 == 0
+
+
+def test_where_root_starts_it_nothing_of_it_runs_as_root(team: TeamServer) -> None:
+    if team.environment.get("SERVER_USER") == "root":
+        pytest.skip("no Python of this machine can be run by another user")
+    assert team.process is not None
+    servers = [
+        process
+        for process in [team.database, *team.process.children(recursive=True)]
+        if process.name().startswith(("python", "postgres"))
+    ]
+    assert len(servers) >= 3
+    own = {psutil.Process().username()}
+    assert {process.username() for process in servers} == ({"mlflow", "postgres"} if os.geteuid() == 0 else own)
 
 
 def test_the_script_makes_its_secrets_and_takes_no_others(team: TeamServer, tmp_path: Path) -> None:
