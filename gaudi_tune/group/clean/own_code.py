@@ -29,7 +29,7 @@ from gaudi_tune.private.global_state import forget_types
 if TYPE_CHECKING:
     from gaudi_tune.training.session import TrainLoop
 
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parents[2]
 """The folder of this project's package."""
 STANDARD_LIBRARY = os.path.dirname(os.__file__)
 ONCE = {"habana_frameworks"}

@@ -16,6 +16,8 @@ import pytest
 import torch
 from ray import cloudpickle
 
+import gaudi_tune
+from gaudi_tune.group.clean import own_code
 from gaudi_tune.group.clean.own_code import OwnCode, is_own_file
 from gaudi_tune.training.script_loop import run_script
 from trainables import bert
@@ -235,6 +237,8 @@ def test_code_of_scripts_and_cells_is_own(file: str, own: bool) -> None:
     assert is_own_file(file) is own
     assert not is_own_file(torch.__file__)
     assert not is_own_file(os.__file__)
+    assert Path(gaudi_tune.__file__).parent == own_code.PACKAGE
+    assert not is_own_file(f"{own_code.PACKAGE}/training/session.py")
 
 
 def test_a_package_that_makes_a_device_known_to_torch_is_imported_once_wherever_it_is(write: Write) -> None:
