@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError, shown_plainly, users_error, written
@@ -31,6 +31,7 @@ from gaudi_tune.define.published_run import OtherBaseline, Published
 from gaudi_tune.define.ranges import middle
 from gaudi_tune.define.reading import read_number, read_whole
 from gaudi_tune.define.search_space import SearchSpace, SpaceFunction
+from gaudi_tune.training.class_loop import ClassLoop
 from gaudi_tune.training.trial_config import PlainConfig, TrialConfig
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Experiment:
     """A train loop and everything a sweep needs to tune it. The loop, a space and a metric are enough."""
 
     train_loop: TrainLoop
-    """An ordinary Ray Train loop, which takes the configuration of a trial as a dict."""
+    """An ordinary Ray Train loop, which takes the configuration of a trial as a dict; or a class, a tune.Trainable."""
     space: Mapping[str, Any] | SpaceFunction | SearchSpace
     """The search space: ranges (of Optuna or Ray Tune) and constants by name, or a function of an Optuna trial."""
     metric: str = names.VAL_ACCURACY
@@ -151,7 +152,7 @@ class Experiment:
     @shown_plainly
     def __post_init__(self) -> None:
         Objective.of(self.metric, self.mode)  # raises if they are wrong
-        _check_train_loop(self.train_loop)
+        object.__setattr__(self, "train_loop", _read_train_loop(self.train_loop))
         self._check_types()
         Recipe(budget=self.budget, num_samples=self.num_samples)  # raises if they are wrong
         object.__setattr__(self, "baseline", check_baseline(self.baseline, self.per_worker))
@@ -328,13 +329,28 @@ def _known_values(space: SearchSpace, settings: Mapping[str, Any]) -> dict[str, 
     return values
 
 
-def _check_train_loop(train_loop: TrainLoop) -> None:
-    """Check that a train loop can be called with a configuration; a ValueError says what is wrong."""
+def _read_train_loop(train_loop: Any) -> TrainLoop:
+    """Return a train loop that can be called with a configuration; a ValueError says what is wrong."""
     if isinstance(train_loop, type):
+        return _read_class(train_loop)
+    _check_function(train_loop)
+    return cast("TrainLoop", train_loop)
+
+
+def _read_class(kind: type[Any]) -> TrainLoop:
+    from ray.tune.trainable import Trainable  # here, since every command would wait for it
+    from ray.tune.trainable.function_trainable import FunctionTrainable
+
+    if not issubclass(kind, Trainable) or issubclass(kind, FunctionTrainable) or kind.step is Trainable.step:
         raise SweepError(
-            f"train_loop must be a function of a configuration, but got the class {train_loop.__name__}; give a "
-            f"function that reports once an epoch, in place of a tune.Trainable whose step() is called"
+            f"train_loop must be a function of a configuration, or a class derived from ray.tune.Trainable with a "
+            f"step(), but got the class {kind.__name__}; give one of these"
         )
+    return ClassLoop(kind)
+
+
+def _check_function(train_loop: Any) -> None:
+    """Check that a function can be called with a configuration."""
     if not callable(train_loop):
         raise SweepError(
             f"train_loop must be a function of a configuration, but got {written(train_loop)}; give the function "

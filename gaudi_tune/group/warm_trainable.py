@@ -68,6 +68,10 @@ class WarmTrainable(tune.Trainable):
     """Iteration at which the last checkpoint was written."""
     _progress: int
     """Epochs or steps that the trial had trained at its last report."""
+    _saved_behind: int
+    """How many reports earlier the loop had written what that checkpoint has."""
+    _behind: int
+    """How many reports earlier the loop had written what a checkpoint would have now."""
     _trained_s: float
     """Seconds that the trial has trained, without starts, compilations and what was lost with workers."""
     _from_0: bool
@@ -204,11 +208,10 @@ class WarmTrainable(tune.Trainable):
             if self.iteration:  # the last checkpoint was written at the end of the training
                 return report
             raise unusable_report(
-                "the loop returned without a report; call ray.train.report() or gaudi_tune.report() once an epoch "
-                "(ray.tune.report() does nothing here)"
+                "the loop returned without a report; call report() of gaudi_tune, ray.train or ray.tune once an epoch"
             )
         if not report["reads_checkpoint"]:
-            self._saved_at = 0  # the loop has ignored its checkpoint and begun again
+            self._saved_at = self._saved_behind = 0  # the loop has ignored its checkpoint and begun again
         if not self._saved_at:
             self._from_0 = report["metrics"].get(self._unit) == 0
         self._check_report(report)
@@ -216,7 +219,7 @@ class WarmTrainable(tune.Trainable):
         first_step_s = report["metrics"].get(names.FIRST_STEP_AT, ordered_at_clock + ready_s) - ordered_at_clock
         # The first step is timed by the worker's clock, which may differ from this one or have been set.
         start_s = min(max(0.0, first_step_s), repeated_s)
-        repeats = self.iteration - self._saved_at  # each report is one iteration
+        repeats = self.iteration - self._saved_at + self._saved_behind  # each report is one iteration
         for _ in range(repeats):
             repeated_s = time.monotonic() - ordered_at
             report = self._check_report(group.next_report())
@@ -235,7 +238,7 @@ class WarmTrainable(tune.Trainable):
             WorkerRaisedError: The sweep cannot use it.
         """
         if report["kind"] == "metrics":
-            metrics = report["metrics"]
+            metrics, self._behind = report["metrics"], report.get("behind", 0)
             if self._from_0 and isinstance(metrics.get(self._unit), Real):
                 metrics[self._unit] += 1
             check_metrics(metrics, self.objectives, self._unit)
@@ -288,7 +291,7 @@ class WarmTrainable(tune.Trainable):
     def save(self, checkpoint_dir: str | None = None) -> Saved:
         """Save as Tune does, and remember the folder, to continue from it if the workers are lost."""
         saved = retry_while_disk_is_full(lambda: self._save_in(checkpoint_dir), f"a checkpoint of {self.trial_id}")
-        self._checkpoint, self._saved_at = saved.checkpoint.path, self.iteration
+        self._checkpoint, self._saved_at, self._saved_behind = saved.checkpoint.path, self.iteration, self._behind
         return saved
 
     def _save_in(self, directory: str | None) -> Saved:
@@ -318,7 +321,7 @@ class WarmTrainable(tune.Trainable):
         """Have rank 0 write the state of the trial."""
         assert self.group is not None, "Tune saves a trial after its first step"
         self.group.save(checkpoint_dir)
-        seal(Path(checkpoint_dir), self.iteration, from_0=self._from_0)
+        seal(Path(checkpoint_dir), self.iteration, from_0=self._from_0, behind=self._behind)
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:
         """Start the trial from a checkpoint at its next step; reports that Tune already has are not repeated."""
@@ -327,7 +330,7 @@ class WarmTrainable(tune.Trainable):
 
     def _choose_checkpoint(self, checkpoint: Path, report: int) -> None:
         """Choose the checkpoint to start from: this one, an older one if this one is torn, or none."""
-        folder, (self._saved_at, self._from_0) = last_whole_checkpoint(checkpoint, report)
+        folder, (self._saved_at, self._from_0, self._saved_behind) = last_whole_checkpoint(checkpoint, report)
         self._checkpoint = None if folder is None else str(folder)
         if folder != checkpoint:
             logger.warning("%s is gone or torn: continuing from %s", checkpoint, folder or "the beginning")
@@ -344,7 +347,8 @@ class WarmTrainable(tune.Trainable):
     def _begin(self, config: dict[str, Any]) -> None:
         self.trial_config, self._started, self._losses, self._from_0 = config, False, 0, False
         self._workers_used = False
-        self._checkpoint, self._saved_at, self._progress, self._trained_s = None, 0, 0, 0.0
+        self._checkpoint, self._progress, self._trained_s = None, 0, 0.0
+        self._saved_at = self._saved_behind = self._behind = 0
         self._place, self._next_place = self._usual_place, None
 
 

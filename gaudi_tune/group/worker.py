@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 import ray
 from ray.train import Checkpoint
 
+from gaudi_tune.base import names
 from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.base.writing import retry_while_disk_is_full
 from gaudi_tune.devices.device import DeviceType
@@ -32,6 +33,7 @@ from gaudi_tune.devices.find import DEVICE
 from gaudi_tune.group.clean.cleaner import Cleaner
 from gaudi_tune.group.clean.own_process import copies_end_here, memory_share, standard_files_restored
 from gaudi_tune.group.errors import failure_of_loop
+from gaudi_tune.group.last_written import LastWritten
 from gaudi_tune.group.mailbox import MAILBOX
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.torch import interop_threads_repeatable, process_group_kept
@@ -85,6 +87,7 @@ class _WarmSession:
         self._measured, self._counts, self.folder = measured, counts, folder
         self._checkpoint = Checkpoint.from_directory(checkpoint) if checkpoint else None
         self._save: SaveFunction | None = None
+        self.last_written = LastWritten()
         self._process = os.getpid()
         self._checkpoint_read = False  # whether the loop has called get_checkpoint()
         self.ended_by: dict[str, Any] | None = None
@@ -95,15 +98,20 @@ class _WarmSession:
             raise RuntimeError("report() must be called in the worker itself, and not in a process that it has forked")
         if self.ended_by is not None:  # the loop swallowed the stop, or reports as it cleans up
             raise _TrialStopped(self.ended_by)
-        self._save = save
+        self._save = self.last_written.to_save(save)
         sampled = self._measured.metrics.take()
         counted = self._counts.add_to_report(metrics, sampled)
         device = {"system": sampled, "residue": self._measured.residue}
-        loop = {"saves": save is not None, "reads_checkpoint": self._checkpoint_read}
+        saves = {"saves": self._save is not None, "behind": self.last_written.behind}
+        loop = {**saves, "reads_checkpoint": self._checkpoint_read}
         command = self._answer({"kind": "metrics", "metrics": counted, **loop, **device})
+        if command["do"] == "continue" and metrics.get(names.DONE):
+            command = self._answer({"kind": "finished"})
         if command["do"] != "continue":
             self.ended_by = command
             raise _TrialStopped(command)
+        if get_context().get_world_rank() == 0:
+            self.last_written.trial_continues(save)
 
     def finished(self) -> dict[str, Any]:
         """Report that the loop returned, and return the command that ends the trial."""
@@ -139,7 +147,7 @@ def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, dev
     try:
         with (
             open_session(session),
-            ray_train.answered_by(report, get_checkpoint),
+            ray_train.answered_by(report, get_checkpoint, session.folder, get_context().get_world_rank()),
             standard_files_restored(),
             copies_end_here(),
         ):
@@ -155,6 +163,7 @@ def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, dev
             _fail(failure)
         logger.warning("a trial that was stopped has failed as it cleaned up:\n%s", failure.text)
         next_command = session.ended_by
+    session.last_written.forget()
     del session
     cleaner.clean()
     device.free_cached_memory()

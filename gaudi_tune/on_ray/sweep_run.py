@@ -191,7 +191,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.state.apply(report)
         self._explain_new_workers(number, result.get(names.NEW_WORKERS, ""))
         if result.get(names.STARTS_OVER):
-            self._heed_starting_over(saves=result.get(SHOULD_CHECKPOINT) is not False)
+            self._heed_starting_over(trial, result)
         decision, answer = self._decide(tune_controller, trial, result, report)
         decided = events.Decided(trial=number, decision=decision)
         self.state.apply(decided)
@@ -223,15 +223,17 @@ class SweepRun(KeptInProcess, tune.Callback):
             starts_over=bool(result.get(names.STARTS_OVER)),
         )
 
-    def _heed_starting_over(self, *, saves: bool) -> None:
+    def _heed_starting_over(self, trial: Trial, result: Mapping[str, Any]) -> None:
         """Warn once, or end a sweep that cannot do without, when a train loop does not begin with its checkpoint."""
-        if self._warned_of_starting_over:
+        saves = result.get(SHOULD_CHECKPOINT) is not False
+        is_early = self.scheduler.needs_checkpoints and not saves and not self.scheduler.pauses_now(trial, result)
+        if self._warned_of_starting_over or is_early:
             return
         self._warned_of_starting_over = True
         if saves:
             problem, fix = "the train loop does not ask for its checkpoint", "begin it with get_checkpoint()"
         else:
-            problem = "the train loop saves no checkpoint"
+            problem = "the train loop has saved no checkpoint yet"
             fix = "give its report() save= or checkpoint=, and begin it with get_checkpoint()"
         fix = f"{fix} (docs/own-model.md)"
         if self.scheduler.needs_checkpoints:

@@ -24,7 +24,7 @@ from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaised
 from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.group.worker_group import WorkerGroupSpec
 from gaudi_tune.on_ray.continuation import take_over
-from gaudi_tune.on_ray.given.arguments import epochs_of, read_arguments, with_notes
+from gaudi_tune.on_ray.given.arguments import check_resources, epochs_of, read_arguments, with_notes
 from gaudi_tune.on_ray.given.rays_search import source_of
 from gaudi_tune.on_ray.local_ray import TUNE_NEEDS, TUNE_SETTINGS, start_ray
 from gaudi_tune.on_ray.sweep_run import SweepRun
@@ -54,7 +54,7 @@ COMMAND_LINE_ONLY = ("dry_run", "evaluate", "json")
 
 @shown_plainly
 def build_tuner(
-    experiment: Experiment,
+    experiment: Experiment | Any,
     options: SweepOptions | None = None,
     *,
     sampler: BaseSampler | None = None,
@@ -71,7 +71,7 @@ def build_tuner(
     this machine unless this process has joined one; ``ray.shutdown()`` ends it.
 
     Args:
-        experiment: What to tune.
+        experiment: What to tune; or, as for Ray's Tuner, a train function or a class, with its ``param_space``.
         options: What to ask of the sweep; the defaults if None.
         sampler: Proposes the trials instead of the sampler that the option ``search`` names, for example one of
             OptunaHub. Pass it again to resume the sweep; it then loses what it had kept outside the study.
@@ -88,7 +88,12 @@ def build_tuner(
         SweepError: The sweep cannot work. The message names the rule, the value and the fix.
     """
     if not isinstance(experiment, Experiment):
-        raise SweepError(f"build_tuner() needs an Experiment(...), but got {written(experiment)}; give it first")
+        if not callable(experiment) or "param_space" not in changes:
+            raise SweepError(
+                f"build_tuner() needs an Experiment(...), or a train function and its param_space, but got "
+                f"{written(experiment)}; give it first"
+            )
+        experiment = Experiment(train_loop=experiment, space=changes.pop("param_space"))
     if options is not None and not isinstance(options, SweepOptions):
         raise SweepError(
             f"build_tuner(experiment, {written(options)}): the second argument is a SweepOptions; name the argument, "
@@ -99,6 +104,7 @@ def build_tuner(
     arguments = {"search_alg": search_alg, "callbacks": callbacks, "stop": stop, **explicit, **changes}
     arguments |= {"tune_config": tune_config, "run_config": run_config}
     experiment, objects, changes = read_arguments(experiment, arguments)
+    check_resources(experiment.train_loop)
     if sampler is not None:
         check_sampler(sampler, objects, changes.get("search", SweepOptions.search))
         objects = replace(objects, sampler=sampler)

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -22,6 +23,9 @@ from ray.train.v2._internal.exceptions import (
 
 # The only hook that runs between Ray Train's choice of ranks and the start of the workers.
 from ray.train.v2._internal.execution.callback import WorkerGroupCallback
+
+# What ray.tune.report() and its neighbours call; ray.tune has no hook for it, either.
+from ray.train._internal import session as tune_session
 
 # Ray Train's actor for ray.train.collective, and the two places that start and end it.
 from ray.train.v2._internal.execution.checkpoint.sync_actor import SynchronizationActor
@@ -102,11 +106,19 @@ def end_workers(worker_group: Any, within_s: float) -> None:
 
 
 @contextmanager
-def answered_by(report: Callable[[Mapping[str, Any], Any], None], get_checkpoint: Callable[[], Any]) -> Iterator[None]:
-    """Replace ``ray.train.report()`` and ``ray.train.get_checkpoint()`` in this worker inside the block.
+def answered_by(
+    report: Callable[[Mapping[str, Any], Any], None], get_checkpoint: Callable[[], Any], folder: Path, rank: int = 0
+) -> Iterator[None]:
+    """Replace ``report()`` and ``get_checkpoint()`` of ``ray.train`` and ``ray.tune`` in this worker inside the block.
 
-    A loop that is written for Ray Train calls them, whether it imports the module or the functions. There are no
-    earlier checkpoints and no data sets here, so Ray Train's functions for these return [] and raise a KeyError.
+    A loop that is written for Ray calls them, whether it imports the module or the functions. There are no earlier
+    checkpoints and no data sets here, so Ray Train's functions for these return [] and raise a KeyError.
+
+    Args:
+        report: Takes metrics, and a checkpoint or None.
+        get_checkpoint: Returns a checkpoint, or None.
+        folder: The trial's folder, which ``ray.tune.get_context()`` tells; its name is the trial's.
+        rank: The rank of this worker. Without one, ``ray.train.report()`` would refuse to work beside ``ray.tune``.
     """
 
     class Answers(DistributedTrainFnUtils):
@@ -124,12 +136,25 @@ def answered_by(report: Callable[[Mapping[str, Any], Any], None], get_checkpoint
         def get_dataset_shard(self, dataset_info: Any) -> Any:
             raise KeyError(f"there is no dataset {dataset_info.dataset_name!r}: load your data in the train loop")
 
-    original = get_train_fn_utils()
+    class TuneAnswers(SimpleNamespace):
+        def report(self, metrics: Mapping[str, Any], checkpoint: Any = None) -> None:
+            report(metrics, checkpoint)
+
+        @property
+        def loaded_checkpoint(self) -> Any:
+            return get_checkpoint()
+
+    original, original_session = get_train_fn_utils(), tune_session._session
     set_train_fn_utils(Answers())
+    tune_session._session = TuneAnswers(
+        world_rank=rank, trial_id=folder.name, trial_name=folder.name, trial_dir=str(folder), trial_resources=None,
+        experiment_name=folder.parent.name,
+    )  # fmt: skip
     try:
         yield
     finally:
         set_train_fn_utils(original)
+        tune_session._session = original_session
 
 
 class SynchronizationOnDemand:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain, count
@@ -23,6 +23,7 @@ from ray.tune.experiment import Trial
 from ray.tune.impl import tuner_internal
 from ray.tune.logger import JsonLoggerCallback
 from ray.tune.registry import _global_registry
+from ray.tune.result import TRIAL_INFO
 from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
 from ray.tune.search import BasicVariantGenerator, Searcher, variant_generator
 
@@ -222,6 +223,22 @@ def name_checkpoint(trainable: tune.Trainable, name: str) -> Path | None:
     return chosen
 
 
+def new_trainable(kind: type[tune.Trainable], config: dict[str, Any], folder: Path) -> tune.Trainable:
+    """Return an object of a class as Tune makes it for a trial, with the trial's folder as its ``logdir``.
+
+    Without Tune (Ray 2.60), an object makes itself a folder in the home folder.
+    """
+
+    class InFolder(kind):  # type: ignore[valid-type,misc]
+        def _setup_logdir(self) -> None:
+            self._logdir = str(folder)
+
+    InFolder.__name__ = kind.__name__
+    info = SimpleNamespace(trial_id=folder.name, trial_name=folder.name, trial_resources=None)
+    trainable: tune.Trainable = InFolder({**config, TRIAL_INFO: info})
+    return trainable
+
+
 def set_iteration(trainable: tune.Trainable, iteration: int) -> None:
     """Set how many results a trainable has returned. Publicly only ``restore()`` sets it, from an existing
     checkpoint."""
@@ -351,6 +368,20 @@ def longest_trial(scheduler: TrialScheduler) -> float | None:
     """Return the ``max_t`` of a scheduler of Ray's; None if it has none."""
     longest: float | None = getattr(scheduler, "_max_t_attr", getattr(scheduler, "_max_t", None))
     return longest
+
+
+def exchange_is_due(scheduler: PopulationBasedTraining, trial: Trial, result: Mapping[str, Any]) -> bool:
+    """Whether a population may take over this trial, or change it, after this result."""
+    time, last_time = result[scheduler._time_attr], scheduler._trial_state[trial].last_perturbation_time
+    return bool(time >= scheduler._burn_in_period and time - last_time >= scheduler._perturbation_interval)
+
+
+def resources_of(trainable: Any) -> dict[str, float]:
+    """Return the resources that ``tune.with_resources()`` or a class gives a trial; {} if they depend on its
+    configuration."""
+    kind = getattr(trainable, "trainable", None)  # of a ClassLoop
+    resources = kind.default_resource_request({}) if kind else getattr(trainable, "_resources", None)
+    return resources.required_resources if isinstance(resources, tune.PlacementGroupFactory) else {}
 
 
 def mutated_by(scheduler: PopulationBasedTraining) -> set[str]:

@@ -49,6 +49,17 @@ class Session(Protocol):
 _session: Session | None = None
 
 
+@dataclass(frozen=True)
+class WrittenCheckpoint:
+    """A checkpoint that a loop has written itself, as a :data:`SaveFunction`."""
+
+    folder: Path
+
+    def __call__(self, directory: Path) -> None:
+        """Copy the checkpoint."""
+        shutil.copytree(self.folder, directory, dirs_exist_ok=True)
+
+
 @contextmanager
 def open_session(session: Session) -> Iterator[None]:
     """Make ``session`` serve the loop that is called inside the block."""
@@ -80,11 +91,7 @@ def report(
     """
     plain = plain_report(metrics)
     if checkpoint is not None and save is None:
-        source = Path(checkpoint.path)
-
-        def save(directory: Path) -> None:
-            shutil.copytree(source, directory, dirs_exist_ok=True)
-
+        save = WrittenCheckpoint(Path(checkpoint.path))
     if _session is not None:
         _session.report(plain, save)
     elif _in_ray_train():

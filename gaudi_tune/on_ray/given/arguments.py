@@ -32,7 +32,15 @@ from gaudi_tune.define.options import RAYS, RAYS_POPULATION, SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.given.configs import with_configs
 from gaudi_tune.on_ray.given.rays_search import count_proposals, needs_variants, source_of, space_of_variants
-from gaudi_tune.private.ray_tune import goal_of, keeps_searches, keeps_state, longest_trial, mutated_by, time_attribute
+from gaudi_tune.private.ray_tune import (
+    goal_of,
+    keeps_searches,
+    keeps_state,
+    longest_trial,
+    mutated_by,
+    resources_of,
+    time_attribute,
+)
 
 
 def read_arguments(
@@ -54,6 +62,16 @@ def read_arguments(
     scheduler = take_scheduler(changes)
     objects = GivenObjects(scheduler=scheduler, callbacks=callbacks, stop=stop, max_concurrent=max_concurrent, **search)
     return experiment, objects, changes
+
+
+def check_resources(train_loop: Any) -> None:
+    """Check that a trial gets the devices that ``tune.with_resources()`` or a class asks for: one."""
+    for name, number in resources_of(train_loop).items():
+        if name in ("GPU", "HPU") and number not in (0, 1):
+            raise SweepError(
+                f"resources: {number:g} {name} for a trial, and a trial has whole devices; give workers_per_trial=N, "
+                f"and a train function that runs on each of them"
+            )
 
 
 def read_callbacks(callbacks: Any) -> Sequence[tune.Callback]:

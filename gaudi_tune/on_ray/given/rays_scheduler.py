@@ -20,6 +20,7 @@ from gaudi_tune.on_ray.trials import number_of
 from gaudi_tune.private.ray_tune import (
     PBT_STATE,
     ForScheduler,
+    exchange_is_due,
     load_scheduler,
     pbt_states,
     saved_scheduler,
@@ -73,6 +74,10 @@ class RaysScheduler(SweepScheduler):
     def needs_checkpoints(self) -> bool:
         """Whether trials pause as a matter of course, so that they must continue from checkpoints."""
         return self.policy.clones or isinstance(self.rays, HyperBandScheduler)
+
+    def pauses_now(self, trial: Trial, result: Mapping[str, Any]) -> bool:
+        """Whether a trial may pause after this result: a population exchanges its trials now and then."""
+        return not self.policy.clones or exchange_is_due(self.rays, trial, result)
 
     def _for_rays(self, tune_controller: Any) -> ForScheduler:
         return ForScheduler(tune_controller, self)

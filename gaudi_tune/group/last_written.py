@@ -1,0 +1,48 @@
+"""The last checkpoint that a train loop has written itself, for those of its reports that come without one."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from gaudi_tune.base.writing import retry_while_disk_is_full
+from gaudi_tune.training.session import SaveFunction, WrittenCheckpoint
+
+
+class LastWritten:
+    """Keeps a copy of a checkpoint that came with a report, if the next reports may come without one.
+
+    Loops for Ray write one every few reports, often into a folder that they delete or overwrite afterwards. A loop
+    that writes one with each report is not slowed down: only its first is copied.
+    """
+
+    def __init__(self) -> None:
+        self._copy: WrittenCheckpoint | None = None
+        self._has_written = self._skips = False
+        self.behind = 0
+        """How many reports ago the loop wrote what a checkpoint would have now."""
+
+    def to_save(self, save: SaveFunction | None) -> SaveFunction | None:
+        """Return what saves the trial at a report: what came with it, or the copy."""
+        self._skips = self._skips or save is None
+        uses_copy = save is None and self._copy is not None
+        self.behind = self.behind + 1 if uses_copy else 0
+        return self._copy if uses_copy else save
+
+    def trial_continues(self, save: SaveFunction | None) -> None:
+        """Copy what came with a report, before the loop may delete it."""
+        if not isinstance(save, WrittenCheckpoint) or save is self._copy:
+            return
+        self.forget()
+        if self._skips or not self._has_written:
+            self._copy = WrittenCheckpoint(Path(tempfile.mkdtemp(prefix="checkpoint-of-worker-")))
+            folder = self._copy.folder
+            retry_while_disk_is_full(lambda: save(folder), f"a copy of a checkpoint in {folder}")
+        self._has_written = True
+
+    def forget(self) -> None:
+        """Delete the copy."""
+        if self._copy is not None:
+            shutil.rmtree(self._copy.folder, ignore_errors=True)
+            self._copy = None
