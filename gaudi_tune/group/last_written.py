@@ -30,15 +30,13 @@ class LastWritten:
         self.behind = self.behind + 1 if uses_copy else 0
         return self._copy if uses_copy else save
 
-    def trial_continues(self, save: SaveFunction | None) -> None:
+    def trial_continues(self, written: WrittenCheckpoint) -> None:
         """Copy what came with a report, before the loop may delete it."""
-        if not isinstance(save, WrittenCheckpoint) or save is self._copy:
-            return
         self.forget()
         if self._skips or not self._has_written:
             self._copy = WrittenCheckpoint(Path(tempfile.mkdtemp(prefix="checkpoint-of-worker-")))
             folder = self._copy.folder
-            retry_while_disk_is_full(lambda: save(folder), f"a copy of a checkpoint in {folder}")
+            retry_while_disk_is_full(lambda: written(folder), f"a copy of a checkpoint in {folder}")
         self._has_written = True
 
     def forget(self) -> None:

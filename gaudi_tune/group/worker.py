@@ -37,7 +37,14 @@ from gaudi_tune.group.last_written import LastWritten
 from gaudi_tune.group.mailbox import MAILBOX
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.torch import interop_threads_repeatable, process_group_kept
-from gaudi_tune.training.session import SaveFunction, get_checkpoint, get_context, open_session, report
+from gaudi_tune.training.session import (
+    SaveFunction,
+    WrittenCheckpoint,
+    get_checkpoint,
+    get_context,
+    open_session,
+    report,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +117,7 @@ class _WarmSession:
         if command["do"] != "continue":
             self.ended_by = command
             raise _TrialStopped(command)
-        if get_context().get_world_rank() == 0:
+        if isinstance(save, WrittenCheckpoint) and get_context().get_world_rank() == 0:
             self.last_written.trial_continues(save)
 
     def finished(self) -> dict[str, Any]:
@@ -147,7 +154,7 @@ def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, dev
     try:
         with (
             open_session(session),
-            ray_train.answered_by(report, get_checkpoint, session.folder, get_context().get_world_rank()),
+            ray_train.answered_by(report, get_checkpoint, session.folder),
             standard_files_restored(),
             copies_end_here(),
         ):

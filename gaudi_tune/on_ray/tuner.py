@@ -24,7 +24,7 @@ from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaised
 from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.group.worker_group import WorkerGroupSpec
 from gaudi_tune.on_ray.continuation import take_over
-from gaudi_tune.on_ray.given.arguments import check_resources, epochs_of, read_arguments, with_notes
+from gaudi_tune.on_ray.given.arguments import check_resources, epochs_of, experiment_of, read_arguments, with_notes
 from gaudi_tune.on_ray.given.rays_search import source_of
 from gaudi_tune.on_ray.local_ray import TUNE_NEEDS, TUNE_SETTINGS, start_ray
 from gaudi_tune.on_ray.sweep_run import SweepRun
@@ -87,13 +87,9 @@ def build_tuner(
     Raises:
         SweepError: The sweep cannot work. The message names the rule, the value and the fix.
     """
+    check_resources(getattr(experiment, "train_loop", experiment))
     if not isinstance(experiment, Experiment):
-        if not callable(experiment) or "param_space" not in changes:
-            raise SweepError(
-                f"build_tuner() needs an Experiment(...), or a train function and its param_space, but got "
-                f"{written(experiment)}; give it first"
-            )
-        experiment = Experiment(train_loop=experiment, space=changes.pop("param_space"))
+        experiment = experiment_of(experiment, changes)
     if options is not None and not isinstance(options, SweepOptions):
         raise SweepError(
             f"build_tuner(experiment, {written(options)}): the second argument is a SweepOptions; name the argument, "
@@ -104,7 +100,6 @@ def build_tuner(
     arguments = {"search_alg": search_alg, "callbacks": callbacks, "stop": stop, **explicit, **changes}
     arguments |= {"tune_config": tune_config, "run_config": run_config}
     experiment, objects, changes = read_arguments(experiment, arguments)
-    check_resources(experiment.train_loop)
     if sampler is not None:
         check_sampler(sampler, objects, changes.get("search", SweepOptions.search))
         objects = replace(objects, sampler=sampler)

@@ -13,6 +13,9 @@ from typing import Any, Protocol
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
+# What ray.tune.report() and its neighbours call; ray.tune has no hook for it, either.
+from ray.train._internal import session as tune_session
+
 # TorchTrainer.fit() raises public errors that carry these as their cause; none of the four has a public name.
 from ray.train.v2._internal.exceptions import (
     WorkerGroupStartupFailedError,
@@ -23,9 +26,6 @@ from ray.train.v2._internal.exceptions import (
 
 # The only hook that runs between Ray Train's choice of ranks and the start of the workers.
 from ray.train.v2._internal.execution.callback import WorkerGroupCallback
-
-# What ray.tune.report() and its neighbours call; ray.tune has no hook for it, either.
-from ray.train._internal import session as tune_session
 
 # Ray Train's actor for ray.train.collective, and the two places that start and end it.
 from ray.train.v2._internal.execution.checkpoint.sync_actor import SynchronizationActor
@@ -107,7 +107,7 @@ def end_workers(worker_group: Any, within_s: float) -> None:
 
 @contextmanager
 def answered_by(
-    report: Callable[[Mapping[str, Any], Any], None], get_checkpoint: Callable[[], Any], folder: Path, rank: int = 0
+    report: Callable[[Mapping[str, Any], Any], None], get_checkpoint: Callable[[], Any], folder: Path
 ) -> Iterator[None]:
     """Replace ``report()`` and ``get_checkpoint()`` of ``ray.train`` and ``ray.tune`` in this worker inside the block.
 
@@ -118,7 +118,6 @@ def answered_by(
         report: Takes metrics, and a checkpoint or None.
         get_checkpoint: Returns a checkpoint, or None.
         folder: The trial's folder, which ``ray.tune.get_context()`` tells; its name is the trial's.
-        rank: The rank of this worker. Without one, ``ray.train.report()`` would refuse to work beside ``ray.tune``.
     """
 
     class Answers(DistributedTrainFnUtils):
@@ -137,6 +136,8 @@ def answered_by(
             raise KeyError(f"there is no dataset {dataset_info.dataset_name!r}: load your data in the train loop")
 
     class TuneAnswers(SimpleNamespace):
+        world_rank = 0  # if it were None, ray.train.report() would refuse to work beside ray.tune
+
         def report(self, metrics: Mapping[str, Any], checkpoint: Any = None) -> None:
             report(metrics, checkpoint)
 
@@ -147,7 +148,7 @@ def answered_by(
     original, original_session = get_train_fn_utils(), tune_session._session
     set_train_fn_utils(Answers())
     tune_session._session = TuneAnswers(
-        world_rank=rank, trial_id=folder.name, trial_name=folder.name, trial_dir=str(folder), trial_resources=None,
+        trial_id=folder.name, trial_name=folder.name, trial_dir=str(folder), trial_resources=None,
         experiment_name=folder.parent.name,
     )  # fmt: skip
     try:

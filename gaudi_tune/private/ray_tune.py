@@ -229,7 +229,7 @@ def new_trainable(kind: type[tune.Trainable], config: dict[str, Any], folder: Pa
     Without Tune (Ray 2.60), an object makes itself a folder in the home folder.
     """
 
-    class InFolder(kind):  # type: ignore[valid-type,misc]
+    class InFolder(kind):
         def _setup_logdir(self) -> None:
             self._logdir = str(folder)
 
@@ -379,8 +379,10 @@ def exchange_is_due(scheduler: PopulationBasedTraining, trial: Trial, result: Ma
 def resources_of(trainable: Any) -> dict[str, float]:
     """Return the resources that ``tune.with_resources()`` or a class gives a trial; {} if they depend on its
     configuration."""
-    kind = getattr(trainable, "trainable", None)  # of a ClassLoop
-    resources = kind.default_resource_request({}) if kind else getattr(trainable, "_resources", None)
+    kind: Any = trainable if isinstance(trainable, type) else getattr(trainable, "trainable", None)  # of a ClassLoop
+    resources = getattr(trainable, "_resources", None)
+    if kind is not None and issubclass(kind, tune.Trainable):
+        resources = kind.default_resource_request({})
     return resources.required_resources if isinstance(resources, tune.PlacementGroupFactory) else {}
 
 

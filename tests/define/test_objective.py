@@ -151,7 +151,10 @@ def test_an_experiment_has_one() -> None:
             "check must take one argument, but the function <lambda> does not .*too many",
         ),
         ({"train_loop": yielding}, "train_loop must be a plain function, but .* is async, or yields"),
-        ({"train_loop": tune.Trainable}, "but got the class Trainable; give a function that reports once an epoch"),
+        (
+            {"train_loop": tune.Trainable},
+            r"a class derived from ray.tune.Trainable with a step\(\), but got the class Trainable; give one",
+        ),
         ({"train_loop": None}, "train_loop must be a function .* but got None; give the function itself"),
     ],
 )

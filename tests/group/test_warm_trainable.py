@@ -22,7 +22,7 @@ from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.group.errors import LostTooOftenError, WorkerRaisedError
 from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.group.worker_group import WorkerGroupSpec
-from gaudi_tune.training.checkpoint import seal
+from gaudi_tune.training.checkpoint import Seal, read_seal, seal
 from tests.helpers.host import Hosted
 from tests.helpers.loops import any_loop
 
@@ -171,6 +171,21 @@ def test_a_loop_that_never_asks_for_its_checkpoint_begins_anew_and_is_said_to(tr
     assert result[names.STARTS_OVER]
     trainable.reset(trial("counting", first=1))
     assert names.STARTS_OVER not in trainable.train()
+
+
+def test_a_checkpoint_that_is_older_than_its_report_is_continued_from_and_no_report_is_made_twice(
+    trainable: Any, tmp_path: Path
+) -> None:
+    trainable.reset(trial("writing_now_and_then"))
+    results = [trainable.train() for _ in range(5)]
+    assert [bool(result.get(names.STARTS_OVER)) for result in results] == [True, True, False, False, False]
+    saved = trainable.save(str(tmp_path / "saved"))  # it has the third epoch
+    assert read_seal(Path(saved.checkpoint.path)) == Seal(5, behind=2)
+    trainable.reset(trial("writing_now_and_then"))
+    trainable.restore(saved)
+    last = trainable.train()
+    assert (last["trained"], last[TRAINING_ITERATION]) == (6, 6)
+    assert trainable.train()["done"]
 
 
 def test_workers_that_hang_are_killed_and_the_trial_goes_on(trainable: Any, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -23,6 +24,8 @@ from unittest.mock import patch
 
 import ray.train.collective
 import torch
+from ray import tune
+from ray.train import Checkpoint
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gaudi_tune.devices.cpu import CPU, Cpu
@@ -250,6 +253,15 @@ def counting(config: dict[str, Any]) -> None:
             raise RuntimeError("failed on purpose")
         number = config["first"] + epoch // config.get("each_epoch", 1)
         report({"epoch": number, **config.get("also", {})}, save=partial(_write, epoch=epoch + 1))
+
+
+def writing_now_and_then(config: dict[str, Any]) -> None:
+    """Report six epochs, and write a checkpoint with every third, into a folder that is gone after the report."""
+    for epoch in range(_epochs_done() + 1, 7):
+        with tempfile.TemporaryDirectory() as folder:
+            _write(Path(folder), epoch=epoch)
+            checkpoint = Checkpoint.from_directory(folder) if epoch % 3 == 0 else None
+            tune.report({"trained": epoch, "score": 1.0}, checkpoint=checkpoint)
 
 
 def forgetful(config: dict[str, Any]) -> None:

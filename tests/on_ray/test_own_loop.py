@@ -270,7 +270,7 @@ def test_the_ten_lines_run_anywhere(tmp_path: Path, webhook: Webhook) -> None:
     summary = json.loads((here / "results" / "own" / "summary.json").read_text())
     assert sum(summary["counts"].values()) == 2
     assert "failed" not in summary["counts"]
-    said = "the train loop saves no checkpoint: no model is kept, weak trials end and do not wait, and a trial that is"
+    said = "the train loop has saved no checkpoint yet: no model is kept, weak trials end and do not wait, and a trial"
     assert (done.stdout + done.stderr).count(said) == 1
     assert (summary["experiment"], summary["baseline"], summary["settings"]) == ("my-loop", None, {"epochs": 3})
     best = summary["best"]

@@ -6,11 +6,13 @@ import asyncio
 import inspect
 import pickle
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import ray.train
+import ray.tune
 from ray.actor import _modify_class
 from ray.exceptions import RayActorError
 from ray.train import WorkerGroupError
@@ -167,14 +169,18 @@ def test_a_function_runs_on_all_workers_in_time_or_not_on_all(monkeypatch: pytes
         assert ray_train.run_on_all(group, print, within_s=3) is all_ran
 
 
-def test_what_a_loop_for_ray_train_calls_is_answered_inside_a_block_alone() -> None:
+def test_what_a_loop_for_ray_calls_is_answered_inside_a_block_alone(tmp_path: Path) -> None:
     reported: list[Any] = []
     usual = train_fn_utils.DistributedTrainFnUtils()
     train_fn_utils.set_train_fn_utils(usual)
     try:
-        with ray_train.answered_by(lambda *said: reported.append(said), lambda: "a checkpoint"):
+        with ray_train.answered_by(lambda *said: reported.append(said), lambda: "a checkpoint", tmp_path / "trial-007"):
             ray.train.report({"loss": 0.5})
             ray.train.report({"loss": 0.4}, checkpoint="written", checkpoint_dir_name="mine")
+            ray.tune.report({"loss": 0.3}, checkpoint="written, too")
+            assert ray.tune.get_checkpoint() == "a checkpoint"
+            assert ray.tune.get_context().get_trial_name() == "trial-007"
+            assert ray.tune.get_context().get_trial_dir() == str(tmp_path / "trial-007")
             assert ray.train.get_checkpoint() == "a checkpoint"
             assert ray.train.get_context() is not None
             assert ray.train.get_all_reported_checkpoints(timeout_s=5) == []
@@ -184,7 +190,8 @@ def test_what_a_loop_for_ray_train_calls_is_answered_inside_a_block_alone() -> N
         assert train_fn_utils.get_train_fn_utils() is usual
     finally:
         train_fn_utils.set_train_fn_utils(None)
-    assert reported == [({"loss": 0.5}, None), ({"loss": 0.4}, "written")]
+    assert reported == [({"loss": 0.5}, None), ({"loss": 0.4}, "written"), ({"loss": 0.3}, "written, too")]
+    assert ray.tune.get_checkpoint() is None
 
 
 def test_a_lean_trainer_has_all_of_rays_callbacks_but_the_dispensable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,9 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from optuna.samplers import BaseSampler
 from ray import tune
@@ -29,9 +30,12 @@ from gaudi_tune.define.experiment import USUAL_BUDGET, Experiment
 from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import RAYS, RAYS_POPULATION, SweepOptions
+from gaudi_tune.define.ranges import is_range
+from gaudi_tune.define.search_space import WithPrior
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.given.configs import with_configs
-from gaudi_tune.on_ray.given.rays_search import count_proposals, needs_variants, source_of, space_of_variants
+from gaudi_tune.on_ray.given.rays_search import count_proposals, is_grid, needs_variants, source_of, space_of_variants
+from gaudi_tune.plan.apply import SET_BY_OPTIONS
 from gaudi_tune.private.ray_tune import (
     goal_of,
     keeps_searches,
@@ -41,6 +45,9 @@ from gaudi_tune.private.ray_tune import (
     resources_of,
     time_attribute,
 )
+
+if TYPE_CHECKING:
+    from gaudi_tune.training.session import TrainLoop
 
 
 def read_arguments(
@@ -62,6 +69,43 @@ def read_arguments(
     scheduler = take_scheduler(changes)
     objects = GivenObjects(scheduler=scheduler, callbacks=callbacks, stop=stop, max_concurrent=max_concurrent, **search)
     return experiment, objects, changes
+
+
+def experiment_of(trainable: Any, changes: dict[str, Any]) -> Experiment:
+    """Return the experiment of a train function or class and the ``param_space`` among the arguments of build_tuner().
+
+    Constants that no study can keep, such as lists, are given to the train function as they are, and so are those with
+    the name of an option, such as ``steps``.
+    """
+    if not callable(trainable) or "param_space" not in changes:
+        raise SweepError(
+            f"build_tuner() needs an Experiment(...), or a train function and its param_space, but got "
+            f"{written(trainable)}; give it first"
+        )
+    space, constants = changes.pop("param_space"), dict[str, Any]()
+    if isinstance(space, Mapping):
+        constants = {name: value for name, value in space.items() if not _belongs_in_a_space(name, value)}
+        space = {name: value for name, value in space.items() if name not in constants}
+    experiment = Experiment(train_loop=trainable, space=space)
+    if not constants:
+        return experiment
+    return replace(experiment, train_loop=partial(_with_constants, experiment.train_loop, constants))
+
+
+def _belongs_in_a_space(name: str, value: Any) -> bool:
+    if value is None or isinstance(value, str | Real):
+        return name not in SET_BY_OPTIONS
+    return _holds_range(value)
+
+
+def _holds_range(value: Any) -> bool:
+    if is_range(value) or is_grid(value) or isinstance(value, WithPrior):
+        return True
+    return isinstance(value, Mapping) and any(map(_holds_range, value.values()))
+
+
+def _with_constants(train_loop: TrainLoop, constants: Mapping[str, Any], config: dict[str, Any]) -> None:
+    train_loop({**config, **constants})
 
 
 def check_resources(train_loop: Any) -> None:

@@ -17,13 +17,27 @@ from ray.tune.search.optuna import OptunaSearch
 from gaudi_tune import Experiment, SweepError, build_tuner
 from gaudi_tune.define.options import PROJECT_ROOT, TRAITS
 from gaudi_tune.on_ray.given.configs import NO_EFFECT, READERS, REFUSED
+from gaudi_tune.training.session import report
 from tests.helpers.loops import quadratic
+from tests.helpers.sessions import reports_of
 
 OWN = Experiment(train_loop=quadratic, space={"x": tune.uniform(-1.0, 1.0)})
 SCORED = replace(OWN, metric="score", mode="max")
 
 
-def plan_of(experiment: Experiment, storage: Path, **arguments: Any) -> Any:
+def echoed(config: dict[str, Any]) -> None:
+    report({"score": config["x"], "told": str(sorted(config.items()))})
+
+
+class Stepping(tune.Trainable):
+    """Takes two steps."""
+
+    def step(self) -> dict[str, Any]:
+        steps = self.training_iteration + 1
+        return {"score": steps * self.config["x"], "done": steps == 2}
+
+
+def plan_of(experiment: Any, storage: Path, **arguments: Any) -> Any:
     tuner: Any = build_tuner(experiment, **{"device": "cpu", "storage": storage, **arguments})
     return tuner.plan
 
@@ -132,6 +146,37 @@ def test_what_cannot_be_honoured_is_refused_with_what_to_write(
 ) -> None:
     with pytest.raises(SweepError, match=message):
         plan_of(SCORED, storage, **arguments)
+
+
+def test_a_train_function_or_a_class_with_its_param_space_is_an_experiment(storage: Path) -> None:
+    given = {"steps": 100, "names": ["a", "b"], "seed": 3}
+    space = {"x": tune.uniform(-1.0, 1.0), "kind": "plain", **given}
+    config = tune.TuneConfig(metric="score", mode="max", num_samples=3)
+    plan = plan_of(tune.with_resources(echoed, {"cpu": 2}), storage, param_space=space, tune_config=config)
+    assert (plan.name.startswith("test_ray_configs-"), plan.num_samples) == (True, 3)
+    assert plan.experiment.search_space.names == {"x", "kind"}
+    (reported,) = reports_of(plan.experiment.train_loop, {"x": 0.5, "kind": "plain", "epochs": 10, "seed": 1})
+    told = {"x": 0.5, "kind": "plain", "epochs": 10, **given}
+    assert reported == {"score": 0.5, "told": str(sorted(told.items()))}
+    plan = plan_of(Stepping, storage, name="class", param_space={"x": tune.uniform(0, 1)}, tune_config=config)
+    assert [r["score"] for r in reports_of(plan.experiment.train_loop, {"x": 2.0}, folder=storage)] == [2.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments", "message"),
+    [
+        (quadratic, {}, r"build_tuner\(\) needs an Experiment\(...\), or a train function and its param_space"),
+        (3, {"param_space": {}}, "a train function and its param_space, but got 3"),
+        (tune.with_resources(lambda config: None, {"gpu": 2}), {"param_space": {}}, "2 GPU for a trial, .* give work"),
+        (quadratic, {"param_space": {"model": {"lr": tune.uniform(0, 1)}}}, "model"),
+        (int, {"param_space": {}}, "a class derived from ray.tune.Trainable"),
+    ],
+)
+def test_what_is_no_train_function_with_a_space_is_refused(
+    given: Any, arguments: dict[str, Any], message: str, storage: Path
+) -> None:
+    with pytest.raises(SweepError, match=message):
+        plan_of(given, storage, **arguments)
 
 
 def test_the_page_maps_every_word_and_its_script_makes_a_plan(

@@ -1,0 +1,1 @@
+"""Runs Ray Tune's public examples; ``python -m tests.ray_examples --help`` says how."""
