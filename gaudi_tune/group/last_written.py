@@ -17,7 +17,9 @@ class LastWritten:
     that writes one with each report is not slowed down: only its first is copied.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, start: Path | None) -> None:
+        """Take the checkpoint from which the trial continues; None if it begins, or does not save on this rank."""
+        self._start = None if start is None else WrittenCheckpoint(start)
         self._copy: WrittenCheckpoint | None = None
         self._has_written = self._skips = False
         self.behind = 0
@@ -26,6 +28,9 @@ class LastWritten:
     def to_save(self, save: SaveFunction | None) -> SaveFunction | None:
         """Return what saves the trial at a report: what came with it, or the copy."""
         self._skips = self._skips or save is None
+        if save is None and self._start is not None:
+            self.trial_continues(self._start)
+        self._start = None
         uses_copy = save is None and self._copy is not None
         self.behind = self.behind + 1 if uses_copy else 0
         return self._copy if uses_copy else save

@@ -94,7 +94,8 @@ class _WarmSession:
         self._measured, self._counts, self.folder = measured, counts, folder
         self._checkpoint = Checkpoint.from_directory(checkpoint) if checkpoint else None
         self._save: SaveFunction | None = None
-        self.last_written = LastWritten()
+        saves = checkpoint is not None and get_context().get_world_rank() == 0
+        self.last_written = LastWritten(Path(checkpoint) if checkpoint and saves else None)
         self._process = os.getpid()
         self._checkpoint_read = False  # whether the loop has called get_checkpoint()
         self.ended_by: dict[str, Any] | None = None

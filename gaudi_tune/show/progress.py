@@ -40,7 +40,7 @@ class ShowProgress:
         self._failure = ""
         """The error of the trial that ended last; "" if it did not fail."""
         self._cut_short = set[int]()
-        """Trials that were running when the sweep was interrupted, until they report again after the resume."""
+        """Trials that were running when the sweep was interrupted, or have paused, until they report again."""
 
     def show(self, event: events.Event, state: SweepState) -> None:
         """Print what happened, if a person wants to know it."""
@@ -70,6 +70,8 @@ class ShowProgress:
                 self._show_trial(event, state)
 
     def _show_trial(self, event: events.Event, state: SweepState) -> None:
+        if isinstance(event, events.Decided) and event.decision.verdict == "pause":
+            self._cut_short.add(event.trial)
         match event:
             case events.Reported():
                 lost_s = event.metrics.get(names.LOST_SECONDS)

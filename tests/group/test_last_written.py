@@ -41,7 +41,7 @@ def test_a_report_without_a_checkpoint_has_the_last_one(
     copies = tmp_path / "copies"
     copies.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(copies))
-    last = LastWritten()
+    last = LastWritten(None)
     told = [
         report(last, tmp_path / "loop", epoch, writes=letter == "1") for epoch, letter in enumerate(writes, start=1)
     ]
@@ -49,3 +49,21 @@ def test_a_report_without_a_checkpoint_has_the_last_one(
     assert len(list(copies.iterdir())) == (0 if writes in ("1111", "0000") else 1)
     last.forget()
     assert not list(copies.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("writes", "saved"),
+    [("010", [("0", 1), ("2", 0), ("2", 1)]), ("110", [("1", 0), ("2", 0), ("", 0)]), ("00", [("0", 1), ("0", 2)])],
+)
+def test_a_trial_that_continues_has_written_what_it_began_with(
+    writes: str, saved: list[tuple[str, int]], tmp_path: Path
+) -> None:
+    start = tmp_path / "start"
+    start.mkdir()
+    (start / "epoch").write_text("0")
+    last = LastWritten(start)
+    assert [
+        report(last, tmp_path / "loop", epoch, writes=letter == "1") for epoch, letter in enumerate(writes, start=1)
+    ] == saved
+    last.forget()
+    assert (start / "epoch").exists()

@@ -137,9 +137,9 @@ def problem_of(example: Example, status: int, output: str, summaries: list[Mappi
 
 
 def refusal_in(output: str) -> str:
-    """Return the message of the SweepError with which an example ended; "" without one."""
-    lines = [line for line in output.splitlines() if "SweepError: " in line]
-    return lines[-1].partition("SweepError: ")[2] if lines else ""
+    """Return the message of the error with which an example ended, without the place; "" without one."""
+    lines = [line.removeprefix("error: ") for line in output.splitlines() if line.startswith("error: ")]
+    return lines[-1].rpartition(" (")[0] if lines else ""
 
 
 def write_digits(folder: Path) -> None:
