@@ -137,6 +137,7 @@ def any_loop(config: dict[str, Any]) -> None:
         dying,
         counting,
         forgetful,
+        writing_now_and_then,
         leaking,
         lingering,
     )
