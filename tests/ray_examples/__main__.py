@@ -125,7 +125,8 @@ def problem_of(example: Example, status: int, output: str, summaries: list[Mappi
         last_line = next((line for line in reversed(output.splitlines()) if line.strip()), "")
         return f"exit status {status}: {last_line.strip()[:200]}"
     counts = sum((Counter(summary["counts"]) for summary in summaries), Counter())
-    reports = [len(file.read_text().splitlines()) for file in place.glob("results/*/trial-*/result.json")]
+    files = place.glob("results/*/trial-*/result.json")
+    reports = [json.loads(line)["training_iteration"] for file in files for line in file.read_text().splitlines()]
     expected = {
         "sweeps": (len(summaries), example.sweeps),
         "trials": (counts.total(), example.trials),

@@ -153,7 +153,7 @@ def test_a_train_function_or_a_class_with_its_param_space_is_an_experiment(stora
     space = {"x": tune.uniform(-1.0, 1.0), "kind": "plain", **given}
     config = tune.TuneConfig(metric="score", mode="max", num_samples=3)
     plan = plan_of(tune.with_resources(echoed, {"cpu": 2}), storage, param_space=space, tune_config=config)
-    assert (plan.name.startswith("test_ray_configs-"), plan.num_samples) == (True, 3)
+    assert (plan.experiment.name, plan.num_samples) == (Path(__file__).stem, 3)
     assert plan.experiment.search_space.names == {"x", "kind"}
     (reported,) = reports_of(plan.experiment.train_loop, {"x": 0.5, "kind": "plain", "epochs": 10, "seed": 1})
     told = {"x": 0.5, "kind": "plain", "epochs": 10, **given}
