@@ -11,7 +11,8 @@ from optuna import Trial
 
 def space(trial: Trial, batch_sizes: Sequence[int] = (32, 64, 128, 256)) -> None:
     """Suggest the hyperparameters."""
-    # Half to four times the 64 that are published for each of 2 workers.
+    # Half to four times the 64 that are published for each of 2 workers, of which a device trains 64 at once, so that
+    # three of the four share one graph.
     trial.suggest_categorical("batch_size", batch_sizes)
     # SGD as published, or AdamW, which is less sensitive in a single epoch.
     if trial.suggest_categorical("optimizer", ["sgd", "adamw"]) == "sgd":

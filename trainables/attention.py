@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-FUSED_ATTENTION = "gaudi-tune-fused"
-"""The name under which it is registered in transformers."""
+NAMES = {True: "gaudi-tune-fused", False: "gaudi-tune"}
+"""The names under which attention with the device's kernel, and with torch's, is registered in transformers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +24,16 @@ class AttentionConfig(TrainingConfig):
 
     fused_attention: bool | Literal["auto"] = "auto"
     """Whether to use the attention kernel of the device's software, habana's FusedSDPA, in place of torch's
-    scaled_dot_product_attention. auto: on an HPU."""
+    scaled_dot_product_attention. auto: on an HPU, except where a graph is compiled that drops attention: the
+    probability is a constant of the kernel, so that each value would compile another graph."""
 
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
         return super().graph(workers) | {"fused_attention": self.fused_attention}
+
+    def graph_of_dropout(self, dropout: float) -> dict[str, Any]:
+        """Return what the graphs of the model depend on in its dropout."""
+        return {"dropout": dropout} if self.fused_attention is True else {"dropout or none": dropout > 0}
 
     def check_on(self, device: DeviceType) -> None:
         """Check that a device supports what the configuration requires.
@@ -44,22 +49,36 @@ class AttentionConfig(TrainingConfig):
 
 
 def choose_attention(model: PreTrainedModel, config: AttentionConfig) -> None:
-    """Make a network use the attention kernel of this worker's device, if there is one and the configuration allows
-    it."""
+    """Make a network use the attention kernel of this worker's device, if there is one and the configuration allows it.
+
+    Where graphs are compiled, the probabilities of dropout become tensors, which are inputs of the graphs.
+    """
     device = DEVICE_TYPES[worker_device().type]
     config.check_on(device)
-    if config.fused_attention and device.fuses_attention:
-        _register(device)
-        model.set_attn_implementation(FUSED_ATTENTION)
+    fused = bool(config.fused_attention) and device.fuses_attention
+    compiles = config.mode_on(device).name != "eager"
+    if fused or compiles:
+        _register(device, fused)
+        model.set_attn_implementation(NAMES[fused])
+    if compiles and config.fused_attention is not True:
+        from gaudi_tune.training.tensor_dropout import dropout_as_tensors
+
+        dropout_as_tensors(model)
 
 
 @lru_cache
-def _register(device: DeviceType) -> None:
-    """Register the kernel in transformers. This happens once, since another function would be another graph."""
+def _register(device: DeviceType, fused: bool) -> None:
+    """Register attention in transformers. This happens once, since another function would be another graph."""
     import torch
+    from torch.nn.functional import scaled_dot_product_attention
     from transformers import AttentionInterface, AttentionMaskInterface
 
-    kernel = device.attention()
+    from gaudi_tune.training.tensor_dropout import drop
+
+    def torchs(*inputs: Any) -> torch.Tensor:
+        return scaled_dot_product_attention(*inputs[:-1], scale=inputs[-1])
+
+    kernel = device.attention() if fused else torchs
 
     def attend(
         module: torch.nn.Module,
@@ -67,7 +86,7 @@ def _register(device: DeviceType) -> None:
         key: torch.Tensor,
         value: torch.Tensor,
         attention_mask: torch.Tensor | None,
-        dropout: float = 0.0,
+        dropout: float | torch.Tensor = 0.0,
         scaling: float | None = None,
         is_causal: bool | None = None,
         **options: Any,
@@ -77,8 +96,16 @@ def _register(device: DeviceType) -> None:
         if attention_mask is not None and attention_mask.dtype == torch.bool:
             lowest = torch.finfo(query.dtype).min
             attention_mask = torch.zeros_like(attention_mask, dtype=query.dtype).masked_fill(~attention_mask, lowest)
-        attended = kernel(query, key, value, attention_mask, dropout, causal and attention_mask is None, scaling)
+        if isinstance(dropout, torch.Tensor):
+            assert not causal or attention_mask is not None, "an encoder attends to all tokens"
+            scores = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+            if attention_mask is not None:
+                scores = scores + attention_mask
+            shares = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+            attended = drop(shares, dropout) @ value
+        else:
+            attended = kernel(query, key, value, attention_mask, dropout, causal and attention_mask is None, scaling)
         return attended.transpose(1, 2).contiguous(), None
 
-    AttentionInterface.register(FUSED_ATTENTION, attend)
-    AttentionMaskInterface.register(FUSED_ATTENTION, AttentionMaskInterface()["sdpa"])
+    AttentionInterface.register(NAMES[fused], attend)
+    AttentionMaskInterface.register(NAMES[fused], AttentionMaskInterface()["sdpa"])

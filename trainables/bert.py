@@ -43,7 +43,7 @@ class BertConfig(TextConfig, AttentionConfig):
 
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
-        return super().graph(workers) | {"dropout": self.dropout}
+        return super().graph(workers) | self.graph_of_dropout(self.dropout)
 
     def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
         """Return None."""

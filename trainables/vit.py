@@ -60,7 +60,7 @@ class ViTTrialConfig(ImageConfig, AttentionConfig):
 
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
-        return super().graph(workers) | {"size": self.size, "dropout": self.dropout}
+        return super().graph(workers) | {"size": self.size} | self.graph_of_dropout(self.dropout)
 
     def make_schedule(self) -> Schedule:
         """Return the schedule of the learning rate. Its warm-up begins with 0, as in the published run."""

@@ -152,17 +152,18 @@ def _place_dropout(vit: ViTForImageClassification) -> None:
     The network of transformers drops after the attention, too, and not before that layer.
     """
     share = vit.config.hidden_dropout_prob
-    for name, module in vit.named_modules():
+    for name, module in [*vit.named_modules()]:
         if isinstance(module, nn.Dropout):
             module.p = share if name == "vit.embeddings.dropout" else 0.0
         elif name.endswith(("mlp.fc2", "output.dense")) and ".attention." not in name:
-            module.register_forward_pre_hook(partial(_drop_input, share))
-            module.register_forward_hook(partial(_drop_output, share))
+            module.drop_input, module.drop_output = nn.Dropout(share), nn.Dropout(share)
+            module.register_forward_pre_hook(_drop_input)
+            module.register_forward_hook(_drop_output)
 
 
-def _drop_input(share: float, module: nn.Module, inputs: tuple[torch.Tensor]) -> torch.Tensor:
-    return F.dropout(inputs[0], share, module.training)
+def _drop_input(module: Any, inputs: tuple[torch.Tensor]) -> Any:
+    return module.drop_input(inputs[0])
 
 
-def _drop_output(share: float, module: nn.Module, inputs: tuple[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
-    return F.dropout(output, share, module.training)
+def _drop_output(module: Any, inputs: tuple[torch.Tensor], output: torch.Tensor) -> Any:
+    return module.drop_output(output)

@@ -184,7 +184,8 @@ class _Trial:
         self.steps_per_epoch = self.sampler.steps_per_epoch
         self.steps = config.steps or config.epochs * self.steps_per_epoch
         self.steps_done = 0
-        self.train_loss = task.loss or partial(cross_entropy, label_smoothing=config.label_smoothing)
+        mode = config.mode_on(self.device_type).name
+        self.train_loss = task.loss or partial(cross_entropy, label_smoothing=self._label_smoothing(mode))
         self.eval_loss = task.loss or cross_entropy
         self.bare_model = task.model
         self.model = self._on_all_workers(task.model)
@@ -207,7 +208,7 @@ class _Trial:
         self._next_batches: Iterator[Batch] = self._batches
         self.compiling = Compiling(config, self.device_type, self.rank, self.world)
         self.train_model, self.eval_model = self.model, self.scored_model
-        self.compiles = config.mode_on(self.device_type).name == "compiled"
+        self.compiles = mode == "compiled"
         if self.compiles:
             expect_many_graphs()
             compiled = self.device_type.compile
@@ -380,6 +381,11 @@ class _Trial:
         self.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": groups})
         self.steps_done = state["steps_done"]
 
+    def _label_smoothing(self, mode: str) -> float | torch.Tensor:
+        """Return the label smoothing: a tensor where a number would be a constant that compiles another graph."""
+        share = self.config.label_smoothing
+        return torch.tensor(share, device=self.device) if share and mode != "eager" else share
+
     def _eval_loader(self, data: Dataset[Any]) -> Loader:
         padded_to = getattr(data, "padded_to", None)
         batches = eval_batches(len(data), self.rank, self.world, padded_to)  # type: ignore[arg-type]
@@ -440,7 +446,13 @@ class _Trial:
             yield (self.task.prepare(batch) if self.task.prepare else batch), size
 
 
-def cross_entropy(logits: torch.Tensor, batch: Batch, label_smoothing: float = 0.0) -> tuple[torch.Tensor, int]:
+def cross_entropy(
+    logits: torch.Tensor, batch: Batch, label_smoothing: float | torch.Tensor = 0.0
+) -> tuple[torch.Tensor, int]:
     """Return the loss of a classifier: the summed cross-entropy of the batch's ``labels``, and their number."""
     labels = batch["labels"]
+    if isinstance(label_smoothing, torch.Tensor):  # torch's own takes numbers
+        hard = F.cross_entropy(logits, labels, reduction="sum")
+        even = -F.log_softmax(logits, dim=1).mean(dim=1).sum()
+        return torch.lerp(hard, even, label_smoothing), len(labels)
     return F.cross_entropy(logits, labels, reduction="sum", label_smoothing=label_smoothing), len(labels)

@@ -210,10 +210,14 @@ class TrainingConfig(TrialConfig):
         return {"samples of a micro-batch": samples, "mixed_precision": self.mixed_precision}
 
     def _step_graph(self, workers: int) -> dict[str, Any]:
-        names = ["label_smoothing", "optimizer", "weight_decay", "decayed", "nesterov", "ema_decay"]
+        names = ["optimizer", "weight_decay", "decayed", "nesterov", "ema_decay"]
         if self.optimizer == "lars":
             names.append("momentum")  # a constant in habana's kernel
-        return {"micro-batches": num_micro_batches(self, workers), **{name: getattr(self, name) for name in names}}
+        return {
+            "micro-batches": num_micro_batches(self, workers),
+            "label smoothing or none": self.label_smoothing > 0,
+            **{name: getattr(self, name) for name in names},
+        }
 
     def make_schedule(self) -> Schedule:
         """Return the schedule of the learning rate."""

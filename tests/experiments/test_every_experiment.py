@@ -67,12 +67,20 @@ def reports(experiment: Experiment, trial: dict[str, Any], saved: Path) -> list[
     return reports_of(experiment.train_loop, trial, save_at=1, save_to=saved)
 
 
+GRAPHS = {"bert": 3, "resnet18": 2, "resnet50": 1, "resnet50-imagenet": 1, "vit": 1}
+"""Of each full recipe on one HPU a trial."""
+
+
 def test_few_graphs_are_compiled_for_many_trials(experiment: Experiment) -> None:
-    full = experiment.for_recipe("full", 8)
-    config = full.config_class.from_dict({"epochs": 1, "compile": True, **full.search_space.example})
-    graphs = count_graphs(config, full.search_space.random_draws(GRAPH_DRAWS), DEVICE_TYPES["hpu"], 8)
-    assert not graphs.continuous
-    assert graphs.signatures <= experiment.recipe("full").num_samples
+    for workers in (1, 8):
+        full = experiment.for_recipe("full", workers)
+        settings = {**full.recipes["full"].settings(), **full.recipes["full"].budget.settings(), "compile": True}
+        config = full.config_class.from_dict({**settings, **full.search_space.example})
+        draws = full.search_space.random_draws(GRAPH_DRAWS)
+        graphs = count_graphs(config, draws, DEVICE_TYPES["hpu"], workers)
+        assert not graphs.continuous
+        assert workers > 1 or graphs.signatures == GRAPHS[experiment.name]
+        assert graphs.signatures <= 3
 
 
 def test_all_five_are_there() -> None:

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.plan.apply import choose_recipe
 from gaudi_tune.plan.planner import make_plan, make_searcher
 from gaudi_tune.show.plan_text import plan_lines
@@ -29,7 +30,7 @@ from gaudi_tune.show.summary import summarise, write_summary
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
 from gaudi_tune.training.trial_config import TrialConfig
 from tests.helpers.fed_state import Fed
-from tests.helpers.loops import quadratic
+from tests.helpers.loops import QuadraticConfig, quadratic
 from tests.helpers.planned_bert import plan_for, with_space
 from tests.helpers.quadratic import QUADRATIC
 from tests.helpers.searchers import end
@@ -84,12 +85,27 @@ def graphs_line(plan: Plan) -> list[str]:
 
 def test_the_plan_says_how_many_graphs_are_compiled(storage: Path) -> None:
     plan = plan_for(storage, settings=("compile=true",))
-    of = "3 of samples of a micro-batch, 4 of dropout"
-    assert graphs_line(plan) == [f"graphs  this space has 12 graph signatures for {plan.num_samples} trials ({of})"]
-    anything = with_space({"dropout": tune.uniform(0.0, 0.3), **{name: EXPERIMENT.baseline[name] for name in OTHERS}})
-    (line,) = graphs_line(make_plan(anything, SweepOptions(storage=storage, settings=("compile=true",))))
+    of = "3 of samples of a micro-batch"
+    assert graphs_line(plan) == [f"graphs  this space has 3 graph signatures for {plan.num_samples} trials ({of})"]
+    some = with_space({"dropout": tune.choice([0.0, 0.1, 0.3]), **{name: EXPERIMENT.baseline[name] for name in OTHERS}})
+    (line,) = graphs_line(make_plan(some, SweepOptions(storage=storage, settings=("compile=true",))))
+    assert "2 graph signatures" in line and "(2 of dropout or none)" in line
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledConfig(QuadraticConfig):
+    """Its graph has x as a constant."""
+
+    def graph_signature(self, device: DeviceType, workers: int) -> dict[str, Any]:
+        return {"x": self.x}
+
+
+def test_the_plan_says_that_each_trial_compiles_a_graph(storage: Path) -> None:
+    space = {"x": tune.uniform(-1.0, 1.0)}
+    anything = replace(QUADRATIC, config_class=CompiledConfig, space=space, baseline={"x": 0.5})
+    (line,) = graphs_line(make_plan(anything, SweepOptions(storage=storage, name="x")))
     assert "compiles a new one, because" in line
-    assert "dropout can have any value: give it few values" in line
+    assert "x can have any value: give it few values" in line
 
 
 def test_the_plan_says_what_ends_the_sweep_early(storage: Path) -> None:

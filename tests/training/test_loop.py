@@ -45,6 +45,22 @@ def weights(model: torch.nn.Module) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+def test_label_smoothing_may_be_a_tensor(mixed: bool) -> None:
+    """A number would be a constant of a graph."""
+    torch.manual_seed(0)
+    labels = torch.rand(8, 5).softmax(dim=1) if mixed else torch.arange(8) % 5
+    logits = torch.randn(8, 5, requires_grad=True)
+    found, slopes = [], []
+    for share in (0.1, torch.tensor(0.1)):
+        loss, count = cross_entropy(logits, {"labels": labels}, share)
+        found.append(loss)
+        slopes += torch.autograd.grad(loss, logits)
+        assert count == 8
+    assert torch.allclose(*found) and torch.allclose(*slopes, atol=1e-6)
+    assert not torch.allclose(found[0], cross_entropy(logits, {"labels": labels})[0])
+
+
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_the_loop_does_what_a_hand_written_one_does(nesterov: bool, tmp_path: Path) -> None:
     settings = {"lr": 0.05, "momentum": 0.5, "weight_decay": 0.01, "nesterov": nesterov}
