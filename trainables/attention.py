@@ -76,7 +76,8 @@ def _register(device: DeviceType, fused: bool) -> None:
     from gaudi_tune.training.tensor_dropout import drop
 
     def torchs(*inputs: Any) -> torch.Tensor:
-        return scaled_dot_product_attention(*inputs[:-1], scale=inputs[-1])
+        query, key, value, mask, dropout, causal, scale = inputs
+        return scaled_dot_product_attention(query, key, value, mask, dropout, causal, scale=scale)
 
     kernel = device.attention() if fused else torchs
 

@@ -22,6 +22,7 @@ from gaudi_tune.devices.gaudi_node import (
     RECIPE_CACHE,
     present_modules,
     recipe_folder,
+    release_of,
     visible_modules,
 )
 from gaudi_tune.devices.hl_smi import hl_smi
@@ -143,7 +144,7 @@ def driver() -> Finding:
         fix = "run it on the host: sudo hl-smi; in a container it comes with Intel's image"
         return Finding("driver", "unknown: hl-smi gave no answer", fix, warns=True)
     (version,) = answers[0]
-    differs = bool(plugin) and _numbers(version)[:2] != _numbers(plugin)[:2]
+    differs = bool(plugin) and release_of(version) != release_of(plugin)
     if not differs:
         return Finding("driver", version)
     fix = "take the container of the driver's release, or have the driver of the container's installed"

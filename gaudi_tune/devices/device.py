@@ -42,6 +42,8 @@ class DeviceType(WorkerSide):
     """Whether batches are copied to it from pinned memory."""
     forks: bool = True
     """Whether workers may be forked from a process that has imported torch and used no device."""
+    imports: tuple[str, ...] = ()
+    """Modules that its software imports in every worker and that take long to import. None of them uses a device."""
     exclusive: bool = False
     """Whether a process must exit by itself to release the device. If it is killed, no process gets it for a while."""
     widths: tuple[int, ...] = ()

@@ -126,6 +126,17 @@ def present_modules() -> list[int]:
     return sorted(int(module) for (module,) in hl_smi("module_id") if module.isdecimal())
 
 
+def driver_is_of_another_release() -> bool:
+    """Whether the host's driver and habana belong to different releases, as far as both are known."""
+    habana, answers = release_of(version_of("habana-torch-plugin")), hl_smi("driver_version")
+    return bool(habana and answers) and release_of(answers[0][0]) != habana
+
+
+def release_of(version: str) -> list[str]:
+    """Return the release of a version, such as ["1", "24"]; empty if there is no version."""
+    return re.findall(r"\d+", version)[:2]
+
+
 def recipe_folder() -> Path:
     """Return the folder of compiled graphs, one for each release and chip, since their graphs differ."""
     release = version_of("habana-torch-plugin") or "unknown"

@@ -59,8 +59,11 @@ class Hpu(DeviceType):
     def is_being_released(self, message: str) -> bool:
         """Whether habana reports that it did not get the device, after waiting for it for up to 60 s.
 
-        Status 8 means that another process has it, 20 that this process has it, and 26 that it does not work yet.
+        Status 8 means that another process has it, 20 that this process has it, and 26 that it does not work yet: a
+        reset takes longer than habana waits, or, for good, the driver is of another release than habana.
         """
+        if "synStatus=26" in message and node.driver_is_of_another_release():
+            return False
         return "Device acquire failed" in message or bool(re.search(r"synStatus=8\b", message))
 
     def torch_device(self) -> torch.device:
@@ -156,4 +159,5 @@ class Hpu(DeviceType):
 HPU = Hpu(
     kind="hpu", resource="HPU", backend="hccl", static_shapes=True, compiles=True, has_lazy_mode=True,
     fuses_attention=True, exclusive=True, widths=(1, 2, 4, 8),
+    imports=("torch._dynamo", "functorch", "torch._functorch.aot_autograd"),
 )  # fmt: skip

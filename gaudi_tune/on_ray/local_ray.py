@@ -146,7 +146,7 @@ def _begin_fork_server(plan: Plan) -> dict[str, str]:
         return {}
     threads = {"OMP_NUM_THREADS": str(CPUS_PER_WORKER)}  # the value that Ray gives a worker
     ForkServer.running = ForkServer(
-        [*_modules_of_script(), *plan.experiment.imports],
+        [*_modules_of_script(), *plan.experiment.imports, *device.imports],
         {**threads, **os.environ, **device.worker_environment()},
     )
     return {FORK_SERVER: ForkServer.running.address}

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.devices import gaudi_node
 from gaudi_tune.devices.cpu import Cpu
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.find import DEVICE, DEVICE_TYPES, find_devices, worker_device
@@ -185,6 +186,22 @@ def test_a_workers_environment_keeps_the_mode_and_drops_tcmalloc(monkeypatch: py
 )
 def test_what_a_busy_hpu_says(message: str, released: bool) -> None:
     assert DEVICE_TYPES["hpu"].is_being_released(message) is released
+
+
+@pytest.mark.parametrize(("habana", "tried_again"), [("1.24.0.1007", True), ("1.23.0.695", False), ("", True)])
+def test_a_driver_of_another_release_is_waited_for_in_vain(
+    habana: str, tried_again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Status 26 has other causes, such as a long reset. Where the driver's release is unknown, they are assumed."""
+    monkeypatch.setattr(gaudi_node, "version_of", lambda package: habana)
+    failed = "synStatus=26 [Generic failure] Device acquire failed."
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert DEVICE_TYPES["hpu"].is_being_released(failed)
+    hl_smi = tmp_path / "hl-smi"
+    hl_smi.write_text("#!/bin/sh\necho 1.24.1-abc; echo 1.24.1-abc\n")
+    hl_smi.chmod(0o755)
+    assert DEVICE_TYPES["hpu"].is_being_released(failed) is tried_again
+    assert DEVICE_TYPES["hpu"].is_being_released("synStatus=8 [Device not found] Device acquire failed.")
 
 
 def test_a_worker_books_one_device_and_a_core() -> None:

@@ -33,7 +33,7 @@ def bert(dropout: float) -> tuple[nn.Module, dict[str, torch.Tensor]]:
 def distilbert(dropout: float) -> tuple[nn.Module, dict[str, torch.Tensor]]:
     sizes = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 16, "vocab_size": 20}
     probabilities = {"dropout": dropout, "attention_dropout": dropout}
-    model = DistilBertForSequenceClassification(DistilBertConfig(**sizes, **probabilities))  # type: ignore[arg-type]
+    model = DistilBertForSequenceClassification(DistilBertConfig(**sizes, **probabilities))
     choose_attention(model, BertConfig(**TRIAL, epochs=1, dropout=dropout))
     return model, bert(dropout)[1]
 
@@ -95,5 +95,5 @@ def test_without_dropping_a_network_computes_what_it_did(network: Any) -> None:
         if isinstance(module, TensorDropout):
             module.p.zero_()
     found = model(**inputs)
-    pair = [getattr(outputs, "logits", outputs) for outputs in (expected, found)]
-    assert torch.allclose(*pair, atol=1e-6)
+    before, after = (getattr(outputs, "logits", outputs) for outputs in (expected, found))
+    assert torch.allclose(before, after, atol=1e-6)

@@ -51,14 +51,12 @@ def test_label_smoothing_may_be_a_tensor(mixed: bool) -> None:
     torch.manual_seed(0)
     labels = torch.rand(8, 5).softmax(dim=1) if mixed else torch.arange(8) % 5
     logits = torch.randn(8, 5, requires_grad=True)
-    found, slopes = [], []
-    for share in (0.1, torch.tensor(0.1)):
-        loss, count = cross_entropy(logits, {"labels": labels}, share)
-        found.append(loss)
-        slopes += torch.autograd.grad(loss, logits)
-        assert count == 8
-    assert torch.allclose(*found) and torch.allclose(*slopes, atol=1e-6)
-    assert not torch.allclose(found[0], cross_entropy(logits, {"labels": labels})[0])
+    number, _ = cross_entropy(logits, {"labels": labels}, 0.1)
+    tensor, count = cross_entropy(logits, {"labels": labels}, torch.tensor(0.1))
+    slopes = [torch.autograd.grad(loss, logits)[0] for loss in (number, tensor)]
+    assert torch.allclose(number, tensor) and torch.allclose(slopes[0], slopes[1], atol=1e-6)
+    assert count == 8
+    assert not torch.allclose(number, cross_entropy(logits, {"labels": labels})[0])
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
