@@ -1,7 +1,9 @@
 import gc
 import random
+from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from gaudi_tune.devices.device import CPUS_PER_WORKER
@@ -10,6 +12,7 @@ from gaudi_tune.training.fresh_start import (
     release_memory,
     seed_everything,
 )
+from tests.helpers.stand_in_hpu import forked_output_of
 
 
 def draw() -> tuple[float, float, float]:
@@ -77,3 +80,35 @@ def test_what_the_first_trial_left_behind_is_not_looked_at_again() -> None:
     of_a_later_trial = [[number] for number in range(10_000)]
     release_memory()
     assert gc.get_freeze_count() <= frozen, f"a leak of a later trial is to be found: {len(of_a_later_trial)} objects"
+
+
+ON_AN_HPU = """
+import gc, sys, torch
+from gaudi_tune.devices.hpu import HPU
+from gaudi_tune.private.fork_server import may_be_copied, preload
+preload(HPU.imports)
+print(may_be_copied(), {*HPU.imports} <= {*sys.modules})
+from gaudi_tune.devices.find import worker_device
+from gaudi_tune.training.fresh_start import seed_everything
+device = worker_device()
+def drawn(*parts):
+    seed_everything(*parts)
+    dropped = torch.nn.functional.dropout(torch.ones(30, device=device))
+    return torch.cat([torch.rand(3, device=device), dropped]).tolist()
+seed, rank, steps = 1, 0, 5
+first = drawn(seed, rank, steps)
+others = [drawn(2, rank, steps), drawn(seed, 1, steps), drawn(seed, rank, 6)]
+print(device, drawn(seed, rank, steps) == first, first in others)
+torch.hpu.manual_seed_all(7)
+again = torch.rand(3, device=device).tolist()
+torch.manual_seed(7)
+print(torch.rand(3, device=device).tolist() == again)
+gc.unfreeze()  # as in a copy
+"""
+
+
+@pytest.mark.processes
+def test_an_hpu_draws_what_the_seed_says(tmp_path: Path) -> None:
+    """First, what a fork server imports for an HPU leaves nothing that may not be copied."""
+    printed = forked_output_of(ON_AN_HPU, tmp_path, HABANA_VISIBLE_MODULES="0", HLS_MODULE_ID="0")
+    assert printed.splitlines() == ["True True", "hpu True False", "True"]
