@@ -126,10 +126,17 @@ def present_modules() -> list[int]:
     return sorted(int(module) for (module,) in hl_smi("module_id") if module.isdecimal())
 
 
-def driver_is_of_another_release() -> bool:
-    """Whether the host's driver and habana belong to different releases, as far as both are known."""
-    habana, answers = release_of(version_of("habana-torch-plugin")), hl_smi("driver_version")
-    return bool(habana and answers) and release_of(answers[0][0]) != habana
+def is_being_released(message: str) -> bool:
+    """Whether habana reports that it did not get the device, after waiting for it for up to 60 s.
+
+    Status 8 means that another process has it, 20 that this process has it, and 26 that it does not work yet: a reset
+    takes longer than habana waits, or, for good, the driver is of another release than habana.
+    """
+    if "synStatus=26" in message:
+        habana, answers = release_of(version_of("habana-torch-plugin")), hl_smi("driver_version")
+        if habana and answers and release_of(answers[0][0]) != habana:
+            return False
+    return "Device acquire failed" in message or bool(re.search(r"synStatus=8\b", message))
 
 
 def release_of(version: str) -> list[str]:

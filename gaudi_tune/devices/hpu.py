@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -27,6 +26,7 @@ class Hpu(DeviceType):
     is_lazy = staticmethod(node.is_lazy)
     placement_problem = staticmethod(node.alignment_problem)
     numbers = staticmethod(node.numbers_of)
+    is_being_released = staticmethod(node.is_being_released)
 
     def count_here(self) -> int:
         """Return how many HPUs this process may use, as habana counts them without acquiring one.
@@ -55,16 +55,6 @@ class Hpu(DeviceType):
         from gaudi_tune.devices.device_monitors import HpuMonitor
 
         return HpuMonitor(index)
-
-    def is_being_released(self, message: str) -> bool:
-        """Whether habana reports that it did not get the device, after waiting for it for up to 60 s.
-
-        Status 8 means that another process has it, 20 that this process has it, and 26 that it does not work yet: a
-        reset takes longer than habana waits, or, for good, the driver is of another release than habana.
-        """
-        if "synStatus=26" in message and node.driver_is_of_another_release():
-            return False
-        return "Device acquire failed" in message or bool(re.search(r"synStatus=8\b", message))
 
     def torch_device(self) -> torch.device:
         """Return the HPU; habana registers it and hccl with torch when it is imported."""
