@@ -9,7 +9,7 @@ FROM ${BASE_IMAGE}
 WORKDIR /opt/gaudi-tune
 COPY . .
 # Ends with an error if a package of torch's or habana's is not the base image's any more.
-RUN deploy/install_on_gaudi.sh python3 .venv --no-cache-dir --editable .
+RUN deploy/install_on_gaudi.sh python3 .venv --no-cache-dir --editable '.[recipes]'
 
 # The image's own PYTHONPATH, libraries and habana settings stay; only its Python is put behind the environment's, in
 # login shells as well, of which KubeRay's ray start is one.

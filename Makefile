@@ -18,7 +18,7 @@ demo-hpu: $(READY) ## The same on a stand-in for four HPUs, two per trial: haban
 	PYTHONPATH=$(CURDIR)/tests/stand_in HABANA_STAND_IN_MODULES=4 $(BIN)/python experiments/tune_bert.py \
 		--recipe sample --workers-per-trial 2 --num-samples 6
 
-examples: $(READY) ## Tune ten loops that others wrote (docs/examples), on the CPU, minutes
+examples: $(READY) ## Tune twelve loops that others wrote (docs/examples), on the CPU, minutes
 	$(BIN)/python docs/examples/run_all.py
 
 check: $(READY) ## Check style and types, and run the tests that start no process: about a minute

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
 import sysconfig
 import zipfile
+from collections.abc import Iterator
+from email import message_from_bytes
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from gaudi_tune.define.options import PROJECT_ROOT
 
@@ -30,6 +36,20 @@ def train_loop(config):
 
 main(Experiment(train_loop=train_loop, space=search_spaces.SPACE, metric="loss"))
 """
+
+
+EXTRA_OF = {
+    "gaudi_tune/data/": "recipes",
+    "gaudi_tune/training/metrics.py": "recipes",
+    "gaudi_tune/integrations/hugging_face.py": "huggingface",
+    "gaudi_tune/integrations/lightning.py": "lightning",
+    "gaudi_tune/devices/device_monitors.py": "hpu",
+}
+"""The files that may import what an extra installs."""
+NOT_ON_AN_INDEX = {"habana_frameworks", "IPython"}
+"""Modules that a Gaudi's image and a notebook bring."""
+HIDDEN = ("accelerate", "datasets", "evaluate", "lightning", "peft", "tokenizers", "torchvision", "transformers")
+"""Modules that only extras install. Others of theirs come with Ray, MLflow and torch."""
 
 
 def run(*command: str | Path, folder: Path) -> str:
@@ -59,12 +79,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment that has the wheel and this environment's libraries, but not the checkout."""
+    """An environment that has the wheel and this one's libraries, but not those of extras, and not the checkout."""
     folder = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", "--without-pip", folder, folder=folder)
     own = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
     # Python reads no .pth files of folders that a .pth file names, and so none that leads to the checkout.
     (own / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    (own / "without_extras.pth").write_text(f"import sys; sys.modules.update(dict.fromkeys({HIDDEN}))")
     python = folder / "bin" / "python"
     install = [sys.executable, "-m", "pip", f"--python={python}", "install", "--no-deps", "--quiet"]
     run(*install, wheel, folder=folder)
@@ -75,6 +96,52 @@ def test_it_installs_one_package_with_its_types(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"gaudi_tune"}
     assert {"gaudi_tune/py.typed", "gaudi_tune/show/pictures/report.html"} <= set(names)
+
+
+def required(wheel: Path, extra: str = "") -> set[str]:
+    """The packages that the wheel installs with an extra, or without one; an extra that it names is not looked up."""
+    with zipfile.ZipFile(wheel) as archive:
+        (file,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        lines = message_from_bytes(archive.read(file)).get_all("Requires-Dist", [])
+    requirements = [Requirement(line) for line in lines]
+    return {
+        canonicalize_name(each.name)
+        for each in requirements
+        if each.marker is None or each.marker.evaluate({"python_version": "3.10", "extra": extra})
+    }
+
+
+def imports_at_run_time(tree: ast.AST) -> Iterator[str]:
+    """The top modules that the code imports anywhere, but not those that it imports for types alone."""
+    if isinstance(tree, ast.If) and isinstance(tree.test, ast.Name) and tree.test.id == "TYPE_CHECKING":
+        return
+    if isinstance(tree, ast.Import):
+        yield from (alias.name.partition(".")[0] for alias in tree.names)
+    elif isinstance(tree, ast.ImportFrom) and tree.module:
+        yield tree.module.partition(".")[0]
+    for node in ast.iter_child_nodes(tree):
+        yield from imports_at_run_time(node)
+
+
+def test_it_requires_what_the_package_imports_and_nothing_else(wheel: Path) -> None:
+    """What only the checkout's recipes read, or only the trainer of another library needs, is an extra."""
+    distributions = {**packages_distributions(), "pyhlml": ["habana-pyhlml"], "tomli": ["tomli"]}
+    allowed = {extra: required(wheel, extra) for extra in {"", *EXTRA_OF.values()}}
+    plain, wrong, used = allowed[""], [], set()
+    for file in sorted((PROJECT_ROOT / "gaudi_tune").rglob("*.py")):
+        name = str(file.relative_to(PROJECT_ROOT))
+        extra = next((extra for start, extra in EXTRA_OF.items() if name.startswith(start)), "")
+        modules = set(imports_at_run_time(ast.parse(file.read_text()))) - sys.stdlib_module_names - NOT_ON_AN_INDEX
+        for module in sorted(modules - {"gaudi_tune"}):
+            packages = {canonicalize_name(package) for package in distributions[module]}
+            used |= packages
+            if not packages & allowed[extra]:
+                wrong.append(f"{name} imports {module}")
+    assert wrong == []
+    assert plain - used == set()
+    assert not {"transformers", "torchvision", "datasets", "evaluate", "matplotlib", "networkx"} & plain
+    assert allowed["huggingface"] - plain == {"accelerate", "peft", "transformers"}
+    assert allowed["lightning"] - plain == {"lightning"}
 
 
 def test_it_tunes_beside_folders_of_any_name(python: Path, tmp_path: Path) -> None:

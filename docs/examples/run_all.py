@@ -1,4 +1,4 @@
-"""Tune all ten examples for real, one after another, on the CPU, and print a table: ``make examples``, minutes.
+"""Tune all twelve examples for real, one after another, on the CPU, and print a table: ``make examples``, minutes.
 
 Each runs in a separate process, as its author would type it. What follows on the command line is given to all, for
 example ``--num-samples 6 --storage /tmp/examples``; with names of examples before that, only they run.

@@ -31,20 +31,36 @@ class ReportCallback(Callback):
         report({**trainer.callback_metrics, **progress}, save=partial(_save, trainer))
 
 
-def in_worker() -> dict[str, Any]:
+def in_worker(*, callbacks: Any = None, plugins: Any = None, **overrides: Any) -> dict[str, Any]:
     """Return the arguments of a Trainer in a worker of a trial, which has its processes and logs already.
 
     ``Trainer(max_epochs=..., **in_worker())`` trains with as many workers as the trial has.
+
+    Args:
+        callbacks: A callback or a list; :class:`ReportCallback` follows them, and reports what they have logged.
+        plugins: A plugin or a list; Ray's environment follows them.
+        overrides: Other arguments of the Trainer, which replace those set here: ``strategy``, ``devices``, ``logger``,
+            ``enable_checkpointing`` and ``enable_progress_bar``.
     """
+    all_callbacks = _as_list(callbacks)
+    if not any(isinstance(callback, ReportCallback) for callback in all_callbacks):
+        all_callbacks.append(ReportCallback())
     return {
         "strategy": RayDDPStrategy(),
-        "plugins": [RayLightningEnvironment()],
-        "callbacks": [ReportCallback()],
         "devices": "auto",
         "logger": False,
         "enable_checkpointing": False,
         "enable_progress_bar": False,
+        **overrides,
+        "callbacks": all_callbacks,
+        "plugins": [*_as_list(plugins), RayLightningEnvironment()],
     }
+
+
+def _as_list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def checkpoint_file() -> str | None:

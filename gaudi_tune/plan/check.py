@@ -8,8 +8,12 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import re
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from ray import cloudpickle
@@ -27,6 +31,13 @@ RESERVED_BYTES = 10**6
 PARAMETERS_MODULE = "ray.tune.registry"
 """The module of the class that holds the data of ``tune.with_parameters``. It is pickled here, before Ray runs; later
 Ray puts that data into its object store, so that its size does not matter."""
+NEEDED_IN_A_TRIAL = {
+    "transformers": re.compile(rb"integrations\.hugging_face"),
+    "accelerate": re.compile(rb"(?s)integrations\.hugging_face|transformers\.trainer|transformers.*TrainingArguments"),
+    "lightning": re.compile(rb"integrations\.lightning"),
+}
+"""Libraries that a train loop can need without importing them before a trial, and what the code of such a loop says.
+transformers' Trainer needs accelerate when its TrainingArguments are made."""
 
 
 def check(plan: Plan, sweep_file: SweepFile | None) -> list[str]:
@@ -84,6 +95,7 @@ def check_pickled(plan: Plan) -> None:
                 f"{field} cannot be sent to a worker ({error}){''.join(f'; {path}' for path in paths)}. Make it inside "
                 f"the train loop, or in a module of yours that the train loop imports"
             ) from error
+        check_libraries(pickled)
         packages = {module.partition(".")[0] for module in unpickler.modules}
         unknown = sorted(name for name in packages if not _found_by_workers(name, joined=joined))
         if unknown:
@@ -98,6 +110,24 @@ def check_pickled(plan: Plan) -> None:
                 f"{MAX_CLASS_BYTES / 1e6:.0f} MB; load the data inside the train loop, or give it to the Experiment as "
                 f"tune.with_parameters(train_loop, data=...)"
             )
+
+
+def check_libraries(pickled: bytes) -> None:
+    """Check that the libraries are installed which the pickled train loop, or a module of the user's, will need."""
+    for library, mention in NEEDED_IN_A_TRIAL.items():
+        if find_spec(library) is None and any(mention.search(code) for code in (pickled, *_sources())):
+            raise SweepError(
+                f"the train loop uses a trainer that needs {library}, which is not installed: pip install {library}"
+            )
+
+
+def _sources() -> Iterator[bytes]:
+    """Yield the text of each imported module of the user's."""
+    for name, module in list(sys.modules.items()):
+        file = Path(getattr(module, "__file__", None) or "")
+        known = "site-packages" in file.parts or name.partition(".")[0] in {*sys.stdlib_module_names, "gaudi_tune"}
+        if not known and file.suffix == ".py" and file.is_file():
+            yield file.read_bytes()
 
 
 def _found_by_workers(module: str, *, joined: bool) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule, seed_everything
+from lightning.pytorch import Callback, LightningModule, seed_everything
 from lightning.pytorch import Trainer as LightningTrainer
 from torch.utils.data import DataLoader, TensorDataset
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
@@ -37,6 +37,10 @@ def hugging_face(config: dict[str, Any]) -> None:
     model = BertForSequenceClassification(
         BertConfig(vocab_size=11, num_labels=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **sizes)
     )
+    if config.get("adapter"):
+        from peft import LoraConfig, get_peft_model  # two seconds that no other trial needs
+
+        model = get_peft_model(model, LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"]))
     data = [{"input_ids": tokens, "label": int(tokens[0]) % 2} for tokens in TOKENS]
     with tempfile.TemporaryDirectory() as folder, logged(config):
         arguments = TrainingArguments(
@@ -70,7 +74,8 @@ def lightning(config: dict[str, Any]) -> None:
     points = torch.linspace(-1, 1, 64).unsqueeze(1)
     loader = DataLoader(TensorDataset(points, 3 * points), batch_size=8)
     with logged(config):
-        trainer = LightningTrainer(max_epochs=config["epochs"], enable_model_summary=False, **pl.in_worker())
+        arguments = pl.in_worker(callbacks=Callback(), enable_model_summary=False, enable_progress_bar=False)
+        trainer = LightningTrainer(max_epochs=config["epochs"], **arguments)
         trainer.fit(Line(config["lr"]), loader, loader, ckpt_path=pl.checkpoint_file())
 
 

@@ -69,3 +69,16 @@ def test_a_schedule_that_waits_for_a_plateau_goes_on_as_if_nothing_had_happened(
     assert (len(through), len(resumed)) == (6, 4)
     assert resumed == through[2:]
     assert through[2] > through[3] > through[5]
+
+
+def test_an_adapter_of_peft(tmp_path: Path) -> None:
+    """A checkpoint has the adapter alone, and the layers that are trained beside it."""
+    config: dict[str, Any] = {"lr": 1e-2, "epochs": 3, "log": str(tmp_path), "adapter": True}
+    fresh_start(0)
+    through = reports_of(hugging_face, config, save_at=1, save_to=tmp_path / "checkpoint")
+    assert (tmp_path / "checkpoint" / "adapter_model.safetensors").exists()
+    assert not (tmp_path / "checkpoint" / "model.safetensors").exists()
+    fresh_start(0)  # the same base model
+    resumed = reports_of(hugging_face, config, start_from=tmp_path / "checkpoint")
+    assert [report["eval_loss"] for report in resumed] == [report["eval_loss"] for report in through[1:]]
+    assert through[0]["eval_loss"] != through[1]["eval_loss"]
