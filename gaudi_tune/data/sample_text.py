@@ -24,7 +24,7 @@ LIBRARIES = {
     "matplotlib": "matplotlib",
     "networkx": "networkx",
 }
-"""Package and distribution of the five libraries. Each is a dependency of this project."""
+"""Package and distribution of the five libraries, which the extra ``recipes`` installs."""
 SENTENCES_PER_LIBRARY = 700
 TEST_SHARE = 5
 """One in this many sentences is for validation."""
@@ -102,7 +102,7 @@ def _sentences_of(library: str) -> Iterator[str]:
 
 def _docstrings_of(library: str) -> Iterator[str]:
     spec = importlib.util.find_spec(library)
-    assert spec is not None, f"{library} is a dependency and must be installed"
+    assert spec is not None, f"{library} must be installed (the extra recipes)"
     root = Path(str(spec.origin)).parent
     for file in sorted(root.rglob("*.py")):
         if "tests" in file.relative_to(root).parts:
