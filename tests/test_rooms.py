@@ -17,6 +17,7 @@ FLOORS = (
     ("sweep.record",),
     ("define",),
     ("group", "integrations", "data"),
+    ("storage",),
     ("training",),
     ("devices",),
     ("base", "private"),

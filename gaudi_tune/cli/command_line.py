@@ -205,7 +205,8 @@ def _run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) 
     if options.evaluate is not None:  # there is no sweep whose plan could be printed
         from gaudi_tune.cli.evaluate import score_checkpoint
 
-        scores = score_checkpoint(plan, options.evaluate)
+        assert plan.options.evaluate is not None, "the plan keeps it"
+        scores = score_checkpoint(plan, plan.options.evaluate)
         print("\n".join([*plan.facts, *(f"{name:<24}{format_value(value)}" for name, value in scores.items())]))
         return 0, scores
     print(harmless("\n".join(plan_lines(plan))), flush=True)

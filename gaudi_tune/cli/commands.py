@@ -31,6 +31,7 @@ from gaudi_tune.cli.experiment_script import load_experiment
 from gaudi_tune.define.config_file import merged
 from gaudi_tune.define.options import DEFAULT_STORAGE, SEEDS, TRAITS, checked
 from gaudi_tune.define.reading import read_path, read_whole
+from gaudi_tune.storage.remote import address_of
 
 COMMAND = "gaudi-tune"
 """The command of an installation."""
@@ -150,10 +151,11 @@ def _ls(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
     from gaudi_tune.cli.sweeps import list_sweeps, table_lines
 
     folder = arguments.folder
-    if not folder.is_dir():
+    if address_of(folder) is None and not folder.is_dir():
         raise SweepError(f"ls {folder}: there is no such folder; give one with sweeps in it")
     sweeps = list_sweeps(folder)
-    print(_text(sweeps, table_lines(sweeps) if sweeps else [f"no sweeps in {folder}"], arguments.json))
+    lines = table_lines(sweeps) if sweeps else [f"no sweeps in {address_of(folder) or folder}"]
+    print(_text(sweeps, lines, arguments.json))
     return 0
 
 

@@ -19,6 +19,7 @@ from gaudi_tune.show.confirmation import confirming, in_interval
 from gaudi_tune.show.result import START_AGAIN, in_rows, is_useless, result_lines
 from gaudi_tune.show.trackers.outbox import tracked_at
 from gaudi_tune.show.trackers.store import how_to_open, tracking_uri
+from gaudi_tune.storage.fetch import shown_place
 from gaudi_tune.sweep.record.lock import is_running
 from gaudi_tune.sweep.record.state_log import read_paused
 from gaudi_tune.sweep.record.sweep_file import (
@@ -130,7 +131,7 @@ class StoredSweep:
             "confirmed": None if test is None else {"mean": test["mean"], "interval": test["interval"]},
             "wall_s": summary.get("wall_s"),
             "began": file.began,
-            "folder": str(self.folder),
+            "folder": shown_place(self.folder),
         }
 
     @property
@@ -147,6 +148,7 @@ class StoredSweep:
         if address and store is not None and (command := how_to_open(store)):
             places.append(("", f"open its store with: {command}"))
         lines = result_lines(self.folder, self._last_summary, places)
+        lines = [line.replace(str(self.folder), shown_place(self.folder)) for line in lines]
         if best is None or self._last_summary:
             return lines
         return [f"best so far trial {best['trial']:03d}: {self.file.metric} {format_value(best['value'])}", *lines]
@@ -179,7 +181,7 @@ class StoredSweep:
         search = str(self.file.options.get("search"))
         if names_module(search):
             command += ["--search", search]
-        command += ["--storage", str(self.folder.parent)]
+        command += ["--storage", shown_place(self.folder.parent)]
         tracked = tracked_at(self.folder)
         if tracked not in (None, tracking_uri(None)):
             command += ["--tracking-uri", str(tracked)]

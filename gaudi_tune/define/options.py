@@ -210,7 +210,7 @@ class StorageOptions:
     name: Annotated[AnyText | None, shown("NAME")] = None
     """Name of the sweep; default: experiment and time."""
     storage: Annotated[File, shown("FOLDER", "(results)"), UNPARSED, Traits(on_resume="as given")] = DEFAULT_STORAGE
-    """For results and checkpoints, seen by every node."""
+    """A folder that every node sees, or s3://BUCKET/PREFIX."""
     resume: Annotated[AnyText | None, shown("SWEEP"), Traits(on_resume="as given", in_config_file=False)] = None
     """Continue this sweep, which was interrupted."""
     add_trials: Annotated[Count, shown("N"), UNPARSED, Traits(on_resume="as given")] = 0

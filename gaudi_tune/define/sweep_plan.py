@@ -17,6 +17,7 @@ from gaudi_tune.define.given_objects import NOTHING_GIVEN, GivenObjects
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import DEFAULT_STORAGE, SweepOptions, names_module
 from gaudi_tune.devices.find import Devices
+from gaudi_tune.storage.owner import Owner
 from gaudi_tune.training.training_config import ExecutionMode
 
 HOLD_OUT = "hold_out"
@@ -100,6 +101,13 @@ class Plan:
     command: tuple[str, ...] = ()
     """The command that began the sweep, without options, so that it ends with the script. Empty: Python code did."""
 
+    address: str = ""
+    """The address of the storage that gets a copy of the sweep; "" if there is none."""
+    fetched_from: tuple[str, str] | None = None
+    """The address of the storage from which a resumed sweep is fetched, and its name there; None if it is here."""
+    owner: Owner | None = None
+    """The owner of the sweep in the storage when the plan was made; None if it has none there, or is another's."""
+
     @property
     def has_front(self) -> bool:
         """Whether there are several objectives, so that the result is a front of trials, not one best trial."""
@@ -109,6 +117,11 @@ class Plan:
     def folder(self) -> Path:
         """The folder to which the sweep writes everything."""
         return self.options.storage.expanduser().resolve() / self.name
+
+    @property
+    def storage_text(self) -> str:
+        """The storage as the option ``--storage`` names it."""
+        return self.address or str(self.options.storage)
 
     @property
     def stored_folder(self) -> Path:
@@ -160,6 +173,7 @@ class Plan:
             "name": self.name,
             "experiment": self.experiment.name,
             "folder": str(self.folder),
+            **({"storage": self.address} if self.address else {}),
             "recipe": self.recipe,
             "device": self.devices.type.kind,
             "trials_at_a_time": self.groups,
@@ -183,12 +197,12 @@ class Plan:
         if not self.command:
             argument = f", search={search!r}" if names_module(search) else ""
             argument += ", add_trials=N" if with_more_trials else ""
-            return f"build_tuner(..., resume={self.name!r}, storage={str(self.options.storage)!r}{argument})"
+            return f"build_tuner(..., resume={self.name!r}, storage={self.storage_text!r}{argument})"
         command = [*self.command, "--resume", self.name]
         if names_module(search):
             command += ["--search", search]
-        if self.options.storage != DEFAULT_STORAGE:
-            command += ["--storage", str(self.options.storage)]
+        if self.storage_text != str(DEFAULT_STORAGE):
+            command += ["--storage", self.storage_text]
         if self.options.tracking_uri is not None:
             command += ["--tracking-uri", self.options.tracking_uri]
         if with_more_trials:

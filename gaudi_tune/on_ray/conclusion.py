@@ -11,6 +11,7 @@ from gaudi_tune.on_ray.announcer import Announcer
 from gaudi_tune.on_ray.state_on_disk import StateOnDisk
 from gaudi_tune.on_ray.steering import Steering
 from gaudi_tune.show.summary import search_of, summarise, write_summary
+from gaudi_tune.storage.mirror import Mirror
 from gaudi_tune.sweep.record.events import SweepEnded
 from gaudi_tune.sweep.record.state_log import STATE_LOG
 from gaudi_tune.sweep.search.searcher import StudySearcher
@@ -28,9 +29,10 @@ class Conclusion:
         searcher: StudySearcher,
         steering: Steering,
         on_disk: StateOnDisk,
+        mirror: Mirror | None = None,
     ) -> None:
         self._plan, self._announcer, self._searcher = plan, announcer, searcher
-        self._steering, self._on_disk = steering, on_disk
+        self._steering, self._on_disk, self._mirror = steering, on_disk, mirror
         self._lock = threading.Lock()
         self.summary: dict[str, Any] | None = None
         """The content of summary.json; None until the sweep is over."""
@@ -54,6 +56,11 @@ class Conclusion:
                 late["missing"] = missing
             if not late.items() <= self.summary.items():
                 self.summary |= late
+                write_summary(self._plan.summary_file, self.summary)
+            in_storage = self._mirror.close() if self._mirror is not None else ""
+            if in_storage:
+                logger.error("%s; this sends the rest: %s", in_storage, self._plan.how_to_resume())
+                self.summary["missing"] = [*self.summary.get("missing", ()), in_storage]
                 write_summary(self._plan.summary_file, self.summary)
             return self.summary
 

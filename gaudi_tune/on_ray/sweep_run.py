@@ -19,7 +19,7 @@ from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.define.budget import REPORTS
 from gaudi_tune.define.objective import point_in
-from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.define.sweep_plan import STUDY_FILE, Plan
 from gaudi_tune.on_ray.announcer import Announcer
 from gaudi_tune.on_ray.checkpoint_cleanup import CheckpointCleanup
 from gaudi_tune.on_ray.conclusion import Conclusion
@@ -38,7 +38,10 @@ from gaudi_tune.show.notify import Notify
 from gaudi_tune.show.pictures.page import LivePage, in_notebook
 from gaudi_tune.show.pictures.report import DrawPictures
 from gaudi_tune.show.progress import ShowProgress
+from gaudi_tune.show.trackers.outbox import RECORDS_FILE
 from gaudi_tune.show.trackers.tracker import Tracker
+from gaudi_tune.storage.mirror import Mirror
+from gaudi_tune.storage.remote import below
 from gaudi_tune.sweep.policies.checkpoints import wants_checkpoint
 from gaudi_tune.sweep.policies.schedulers.factory import scheduler_kind
 from gaudi_tune.sweep.policies.schedulers.fifo import Fifo
@@ -49,6 +52,7 @@ from gaudi_tune.sweep.policies.stopping import StoppingRules
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.device_time import DeviceTime
 from gaudi_tune.sweep.record.outcome import why_diverged
+from gaudi_tune.sweep.record.state_log import STATE_LOG
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
 from gaudi_tune.sweep.search.confirmation_trials import confirmation_configs
@@ -109,7 +113,9 @@ class SweepRun(KeptInProcess, tune.Callback):
         if options.notify is not None:
             self.views.append(Notify(plan, options.notify))
 
-        self.conclusion = Conclusion(plan, announcer, searcher, self.steering, self.on_disk)
+        self.mirror = _make_mirror(plan) if plan.address else None
+        """Brings the sweep's folder to its storage; None if it has none."""
+        self.conclusion = Conclusion(plan, announcer, searcher, self.steering, self.on_disk, self.mirror)
         self.early_end = EarlyEnd(plan, state, searcher, announcer.tell, self.conclusion.write)
         self._users_stop = UsersStop(plan.objects.stop)
         self._stopping: StoppingRules  # made in setup(), because it starts the clock of --time-budget
@@ -361,6 +367,8 @@ class SweepRun(KeptInProcess, tune.Callback):
         has_trials_to_begin = self.searcher.proposed < self.state.num_trials
         if has_trials_to_begin and self._stopping.no_more_trials(self.state, self.plan.groups):
             self.steering.cut_search()
+        if self.mirror is not None and self.mirror.taken_over:
+            self.early_end.ask(events.Ending(f"{self.mirror.taken_over} has taken it", status=1, at_once=True))
         self.early_end.ask(self._stopping.out_of_time() or self._users_stop.why_sweep_ends())
         self.early_end.heed_signals()
         if self.state.ending is not None:  # only then: this goes through all trials
@@ -411,6 +419,10 @@ class SweepRun(KeptInProcess, tune.Callback):
 def _make_policy(plan: Plan) -> Scheduler:
     kind = Fifo if plan.options.baseline_only else scheduler_kind(plan.options.scheduler)
     return kind(plan.budget, plan.objectives, plan.experiment.search_space)
+
+
+def _make_mirror(plan: Plan) -> Mirror:
+    return Mirror(plan.folder, below(plan.address, plan.name), STATE_LOG, STUDY_FILE, RECORDS_FILE)
 
 
 def _make_state(plan: Plan) -> SweepState:

@@ -38,6 +38,7 @@ from gaudi_tune.show.reproduction import compare_with_published
 from gaudi_tune.show.result import START_AGAIN, is_useless, result_lines
 from gaudi_tune.show.summary import reopen_summary
 from gaudi_tune.show.trackers.tracker import TRACKERS, Tracker, in_words
+from gaudi_tune.storage.fetch import fetch_rest
 from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
 from gaudi_tune.sweep.record.sweep_state import SweepState
@@ -174,8 +175,12 @@ class SweepTuner(tune.Tuner):
             raise SweepError(
                 f"{plan.folder}: another sweep of this name has just begun; give yours a --name"
             ) from error
-        lock = SweepLock(plan.folder)
+        lock, mirror = SweepLock(plan.folder), self.run.mirror
         try:
+            if mirror is not None:
+                mirror.take(plan.owner)
+            if plan.fetched_from is not None:
+                fetch_rest(*plan.fetched_from)
             # Read the state while holding the lock: another Tuner could add trials before, and put_back() would move
             # them. Read it before writing anything: the sweep stays as it is if its state cannot be read in full.
             state = read_kept_state(plan.stored_folder, self.run.on_disk.restore) if plan.resumed else None
@@ -184,6 +189,8 @@ class SweepTuner(tune.Tuner):
                 put_back(state, plan.folder, plan.options.retries or 0)
                 reopen_summary(plan.folder)
             write_sweep_file(plan)
+            if mirror is not None:
+                mirror.start()
             retry_losses_alone()
             ray_tune.delete_in_thread()
             tune_state.give_state_to_keepers(SNAPSHOT_TIME_SHARE)
@@ -196,6 +203,8 @@ class SweepTuner(tune.Tuner):
                 self.run.on_disk.check_restored()
             raise
         finally:
+            if mirror is not None:
+                mirror.close()
             lock.release()
         ending = [] if plan.command else self.ending_lines()  # the command line prints these lines as errors
         print("\n".join(["", *ending, *self._result_lines()]), flush=True)

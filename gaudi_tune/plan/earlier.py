@@ -64,8 +64,10 @@ class Learned(NamedTuple):
     """How much could be learned, in words."""
 
 
-def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: str) -> EarlierSweeps:
+def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: str, address: str = "") -> EarlierSweeps:
     """Read the sweeps that the options name, and prepare to read those in the storage.
+
+    If the storage has an ``address``, sweeps are found there by their names.
 
     ``--baseline SWEEP`` means the winner of that sweep's confirmation, or of its search if nothing was confirmed.
 
@@ -79,10 +81,10 @@ def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: st
     if options.evaluate is not None:
         checkpoint_sweep = sweep_of_checkpoint(options.evaluate, experiment.name)
         checkpoint_held_out = checkpoint_sweep is not None and bool(checkpoint_sweep.options.get("seeds"))
-    storage = options.storage
+    storage = Path(address) if address else options.storage
     baseline_is_sweep = options.baseline is not None and options.baseline not in experiment.baselines
     if not (options.learn_from or baseline_is_sweep):
-        return EarlierSweeps(summaries=last_summaries(storage), checkpoint_held_out=checkpoint_held_out)
+        return EarlierSweeps(summaries=last_summaries(options.storage), checkpoint_held_out=checkpoint_held_out)
     from gaudi_tune.sweep.search.stored_study import config_of_trial, stored_trials  # half a second
 
     # By folder: a sweep may be named twice, by its name and by its folder.
@@ -94,7 +96,7 @@ def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: st
         folder, sweep_file = earlier_sweep("--baseline", sweep, storage, experiment.name)
         sources.append(sweep_file)
         winner = winner_of(folder) if number is None else config_of_trial(folder, number)
-    return EarlierSweeps(None, None, sources, trials, winner, last_summaries(storage), checkpoint_held_out)
+    return EarlierSweeps(None, None, sources, trials, winner, last_summaries(options.storage), checkpoint_held_out)
 
 
 def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:

@@ -6,7 +6,6 @@ The checks only read. What cannot work raises a SweepError.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -42,13 +41,6 @@ def check_places(experiment: Experiment, options: SweepOptions, uri: str, name: 
 
 def check_storage(storage: Path) -> None:
     """Check that the folder of a sweep can be written there."""
-    scheme = re.match(r"[a-z][a-z0-9+.-]+:/", str(storage))  # a Path turns the two slashes into one
-    if scheme is not None:
-        address = str(storage).replace(scheme[0], f"{scheme[0]}/", 1)
-        raise SweepError(
-            f"--storage {address}: this is the address of an object store, and a sweep needs a folder; give one, such "
-            f"as where that store is mounted"
-        )
     _check_writable(storage, f"--storage {storage}")
 
 

@@ -18,6 +18,7 @@ from gaudi_tune.plan.connect import connect, with_free_resources
 from gaudi_tune.plan.earlier import add_earlier, read_earlier
 from gaudi_tune.plan.places import check_places
 from gaudi_tune.plan.settle import settle
+from gaudi_tune.plan.storage import check_name_is_free, check_nodes, find_storages
 from gaudi_tune.show.notify import webhook
 from gaudi_tune.show.trackers.store import tracking_uri
 from gaudi_tune.sweep.record.sweep_file import name_for
@@ -51,14 +52,18 @@ def make_plan(
     # Like the tracking address, the webhook is not stored in the sweep's file.
     options = replace(checked(asdict(options)), notify=webhook(options.notify))
     uri = tracking_uri(options.tracking_uri)
-    earlier = read_earlier(experiment, options, uri)
+    places = find_storages(options)
+    options = places.options
+    earlier = read_earlier(experiment, options, uri, places.address)
     name = name_for(experiment.name, options, earlier.resumed_folder)
+    check_name_is_free(places, name)
     if earlier.resumed is not None:
         options = resumed(in_its_storage(options, earlier.resumed_folder), earlier.resumed.options)
     options = with_usual(options)
     check_given(options, objects)
     check_places(experiment, options, uri, name)
     devices, cluster = connect(options)
+    check_nodes(places, len(devices.nodes))
     applied = apply_options(experiment, options, devices.type.kind, earlier.winner)
     hold_out = earlier.checkpoint_held_out
     plan = settle(applied, devices, name, uri, cluster, hold_out=hold_out, max_concurrent=objects.max_concurrent)
@@ -68,7 +73,14 @@ def make_plan(
 
     if objects.search_alg is None:
         objects = replace(objects, sampler=try_sampler(plan, objects.sampler))
-    return replace(plan, objects=objects, facts=check(plan, earlier.resumed))
+    return replace(
+        plan,
+        objects=objects,
+        facts=check(plan, earlier.resumed),
+        address=places.address,
+        fetched_from=places.fetched_from,
+        owner=places.owner,
+    )
 
 
 def in_its_storage(options: SweepOptions, folder: Path | None) -> SweepOptions:

@@ -31,7 +31,6 @@ def test_a_storage_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "says"),
     [
-        ("s3://bucket/x", "this is the address of an object store, and a sweep needs a folder"),
         ("/proc/nope", "/proc belongs to the kernel and keeps no files"),
     ],
 )

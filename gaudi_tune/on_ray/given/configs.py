@@ -112,12 +112,6 @@ def _read_samples(number: int | None) -> dict[str, Any]:
     return {"num_samples": number}
 
 
-def _read_storage(path: Any) -> dict[str, Any]:
-    if "://" in str(path):
-        raise SweepError(f"storage_path={written(path)}: a sweep is in a folder that every node sees; give its path")
-    return {"storage": path}
-
-
 def _check_kind(name: str, config: Any, kind: type[Any]) -> None:
     if not isinstance(config, kind):
         raise SweepError(f"{name}={written(config)}: give an object, such as tune.{kind.__name__}(...)")
@@ -155,7 +149,7 @@ def _read_checkpoints(config: Any, metric: str) -> dict[str, Any]:
 READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "num_samples": _read_samples,
     "time_budget_s": _read_time_budget,
-    "storage_path": _read_storage,
+    "storage_path": lambda path: {"storage": path},
     "failure_config": _read_failures,
 }
 """Functions that return the options for a field of Ray's."""

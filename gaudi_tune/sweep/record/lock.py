@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from pathlib import Path
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.reading import open_regular_file
+from gaudi_tune.storage.fetch import RUNS_ELSEWHERE
 
 LOCK_FILE = "running.lock"
 """A file in the sweep's folder; locked while a process runs the sweep."""
@@ -35,6 +37,8 @@ class SweepLock:
 
 def is_running(folder: Path) -> bool:
     """Return whether a process runs the sweep in ``folder``; False if the lock file may not be read, or is none."""
+    if os.path.lexists(folder / RUNS_ELSEWHERE):
+        return True
     try:
         file = open_regular_file(folder / LOCK_FILE)
     except OSError:

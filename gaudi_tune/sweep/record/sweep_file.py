@@ -21,13 +21,18 @@ from gaudi_tune.base.writing import atomic_write
 from gaudi_tune.define.objective import Mode, Objective
 from gaudi_tune.define.options import DEFAULT_STORAGE, LIMITS, TRAITS, SweepOptions, checked, names_on_resume
 from gaudi_tune.define.reading import read_path
-from gaudi_tune.define.sweep_plan import SUMMARY_FILE, Plan
+from gaudi_tune.define.sweep_plan import STUDY_FILE, SUMMARY_FILE, Plan
+from gaudi_tune.storage.fetch import sweeps_in_words, view
+from gaudi_tune.storage.remote import address_of, split
 from gaudi_tune.sweep.record.lock import is_running
+from gaudi_tune.sweep.record.state_log import STATE_LOG
 
 logger = logging.getLogger(__name__)
 
 SWEEP_FILE = "sweep.json"
 """The file's name in the sweep's folder."""
+SEEN_FILES = (SWEEP_FILE, SUMMARY_FILE, STUDY_FILE, STATE_LOG, "mlflow-outbox.jsonl")
+"""The files of a sweep in a storage that are fetched to look at it."""
 NAME = re.compile(r"\w[\w.-]{0,99}")
 """The names that a sweep may have, which its folder, its study and its run in MLflow share."""
 
@@ -130,6 +135,12 @@ def find_sweep(sweep: str, storage: Path, option: str = "") -> Path:
     Raises:
         SweepError: There is no such sweep.
     """
+    if (address := address_of(sweep)) is not None or (address := address_of(storage)) is not None:
+        above, name = split(address) if address_of(sweep) else (address, sweep)
+        folder = view(above, name, SEEN_FILES) / name
+        if not (folder / SWEEP_FILE).is_file():
+            raise SweepError(f"{option}{sweep}: no such sweep; {sweeps_in_words(above)}")
+        return folder
     with suppress(ValueError):  # it is no path
         for folder in (storage.expanduser().resolve() / sweep, read_path(sweep).expanduser().resolve()):
             if os.path.isfile(folder / SWEEP_FILE):  # False if it may not be read
@@ -144,7 +155,9 @@ def _sweeps_in_words(storage: Path) -> str:
 
 
 def sweeps_in(storage: Path) -> list[Path]:
-    """Return the folders of the sweeps in a folder, by name."""
+    """Return the folders of the sweeps in a folder or a storage, by name."""
+    if (address := address_of(storage)) is not None:
+        storage = view(address, None, SEEN_FILES)
     return sorted(file.parent for file in storage.expanduser().resolve().glob(f"*/{SWEEP_FILE}"))
 
 

@@ -110,10 +110,6 @@ def test_rays_words_are_taken_as_arguments_too(storage: Path) -> None:
             {"tune_config": tune.TuneConfig(trial_name_creator=str)},
             "trial_name_creator: trials are trial-001 and so on",
         ),
-        (
-            {"run_config": tune.RunConfig(storage_path="s3://bucket")},
-            "storage_path='s3://bucket': a sweep is in a folder",
-        ),
         ({"run_config": tune.RunConfig(log_to_file=True)}, "log_to_file: what workers print is in the logs"),
         (
             {"run_config": tune.RunConfig(sync_config=tune.SyncConfig(sync_period=9))},

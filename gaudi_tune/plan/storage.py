@@ -1,0 +1,93 @@
+"""The addresses of storages among the options of a sweep, in whose place folders of this machine come."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from gaudi_tune.base.errors import SweepError
+from gaudi_tune.define.options import DEFAULT_STORAGE, SweepOptions
+from gaudi_tune.storage.fetch import SWEEP_FILE, errors_said, fetch_to_resume, view, working_folder
+from gaudi_tune.storage.owner import Owner
+from gaudi_tune.storage.remote import Remote, address_of, below, split
+
+
+class StoragePlaces(NamedTuple):
+    """What the options of a sweep say of storages."""
+
+    options: SweepOptions
+    """The options, with folders of this machine in place of addresses."""
+    address: str = ""
+    """The address of the storage that gets a copy of the sweep; "" if there is none."""
+    owner: Owner | None = None
+    """The owner of a sweep there that is resumed."""
+    fetched_from: tuple[str, str] | None = None
+    """The storage and the name of a resumed sweep that is to be fetched."""
+
+
+def find_storages(options: SweepOptions) -> StoragePlaces:
+    """Check the storages that the options name, and fetch what the plan needs of a sweep there.
+
+    Raises:
+        SweepError: A storage cannot be used, or does not have the sweep.
+    """
+    if options.evaluate is not None and (checkpoint := address_of(options.evaluate)) is not None:
+        options = replace(options, evaluate=_fetch_checkpoint(checkpoint))
+    address = address_of(options.storage) or ""
+    resumed = None if options.resume is None else address_of(options.resume)
+    if resumed is not None:
+        above, name = split(resumed)
+        if options.name is None and options.storage != DEFAULT_STORAGE and address != above:
+            raise SweepError(
+                f"--resume {resumed} --storage {address or options.storage}: without --name, a sweep goes on in its "
+                f"own storage; leave --storage out, or copy it there as a sweep of its own (--name NEW)"
+            )
+        address = above if options.name is None else address
+    elif options.resume is not None and address and not (options.name and Path(options.resume).is_dir()):
+        above, name = address, options.resume
+    else:
+        above = name = ""
+    if address:
+        Remote(address).check()
+        options = replace(options, storage=working_folder(address))
+    if not name:
+        return StoragePlaces(options, address)
+    folder, owner = fetch_to_resume(above, name)
+    goes_on_there = options.name in (None, name) and address == above
+    return StoragePlaces(replace(options, resume=str(folder)), address, owner if goes_on_there else None, (above, name))
+
+
+def check_name_is_free(places: StoragePlaces, name: str) -> None:
+    """Check that the storage has no other sweep of this name."""
+    if not places.address or places.fetched_from == (places.address, name):
+        return
+    with errors_said(f"--storage {places.address}"):
+        if SWEEP_FILE in Remote(below(places.address, name)).files(recursive=False):
+            raise SweepError(
+                f"--name {name}: a sweep in {places.address} has this name; take another, or resume it (--resume "
+                f"{below(places.address, name)})"
+            )
+
+
+def check_nodes(places: StoragePlaces, nodes: int) -> None:
+    """Check that all checkpoints are written on the node that sends them to the storage."""
+    if places.address and nodes > 1:
+        raise SweepError(
+            f"--storage {places.address}: the cluster has {nodes} nodes, and checkpoints pass between them through a "
+            f"folder; give a folder that every node sees (docs/several-nodes.md)"
+        )
+
+
+def _fetch_checkpoint(address: str) -> Path:
+    """Fetch a checkpoint with the file of its sweep, and return its folder."""
+    trial, checkpoint = split(address)
+    sweep, trial = split(trial)
+    storage, name = split(sweep)
+    place = f"{trial}/{checkpoint}"
+    folder = view(storage, name, (SWEEP_FILE,), place) / name / place
+    if not folder.is_dir():
+        raise SweepError(
+            f"--evaluate {address}: there is no such checkpoint; give its address, as it is in the storage"
+        )
+    return folder

@@ -1,0 +1,116 @@
+"""Which machine runs a sweep, as the storage has it: object stores have no locks, so its process writes there often."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.reading import from_json, read_json_text
+from gaudi_tune.storage.remote import Remote
+
+OWNER_FILE = "owner.json"
+"""The file of the process that runs or last ran a sweep, in the sweep's folder here and in the storage."""
+LENGTH = 512
+"""How many bytes the file has at least, so that all of its versions have the same size."""
+BEAT_S = 4.0
+"""Most seconds between two times that the process writes the file, while the storage answers."""
+GONE_AFTER_S = 20.0
+"""After so many seconds without a change, the process counts as gone. No clocks are compared."""
+SETTLE_S = 2.0
+"""How long a process that takes a sweep waits to see whether another one has taken it at the same time."""
+FRESH_S = 60.0
+"""A sweep whose file is younger, by this machine's clock, is shown as running."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """The process that runs or last ran a sweep."""
+
+    id: str
+    """A text that no other process has."""
+    host: str = ""
+    beat: int = 0
+    """A number that grows while it runs."""
+    ended: bool = False
+    """Whether it has ended, and the storage has all that it made."""
+
+    def write(self, remote: Remote) -> None:
+        """Write it to the storage."""
+        remote.write(OWNER_FILE, self.text)
+
+    @property
+    def text(self) -> bytes:
+        """The content of the file."""
+        return json.dumps(asdict(self)).encode().ljust(LENGTH)  # a reader asks for the size first, and reads so much
+
+
+def new_owner(owner_id: str) -> Owner:
+    """Return this process as the owner of a sweep."""
+    return Owner(id=owner_id, host=socket.gethostname())
+
+
+def stored_owner(remote: Remote) -> Owner | None:
+    """Return the owner that the storage has; None if it has none."""
+    try:
+        return _read(remote.read(OWNER_FILE))
+    except FileNotFoundError:
+        return None
+
+
+def local_owner(folder: Path) -> Owner | None:
+    """Return the owner as the local folder of a sweep has it; None if that was not written, or not fetched whole."""
+    try:
+        return _read(read_json_text(folder / OWNER_FILE))
+    except OSError:
+        return None
+
+
+def _read(text: bytes) -> Owner:
+    try:
+        entry = from_json(text)
+        owner = Owner(
+            id=str(entry["id"]), host=str(entry["host"]), beat=int(entry["beat"]), ended=entry["ended"] is True
+        )
+    except (ValueError, TypeError, LookupError):
+        return Owner(id="", ended=True)
+    return owner
+
+
+def check_gone(remote: Remote, owner: Owner | None, option: str) -> None:
+    """Wait until it is clear that the owner of a sweep does not run it.
+
+    Raises:
+        SweepError: It does.
+    """
+    until = time.monotonic() + GONE_AFTER_S
+    while owner is not None and not owner.ended and time.monotonic() < until:
+        time.sleep(BEAT_S / 2)
+        if stored_owner(remote) != owner:
+            raise SweepError(f"{option}: this sweep is running on {owner.host}; wait for it, or end it first")
+
+
+def take(remote: Remote, seen: Owner | None, owner: Owner) -> None:
+    """Make ``owner`` the owner of a sweep, if ``seen`` still is.
+
+    Raises:
+        SweepError: Another process was quicker.
+    """
+    rival = stored_owner(remote)
+    if rival == seen:
+        owner.write(remote)
+        if seen is None:
+            return
+        time.sleep(SETTLE_S)
+        rival = stored_owner(remote)
+    if rival is None or rival.id != owner.id:
+        where = "" if rival is None else f" on {rival.host}"
+        raise SweepError(f"{remote.address}: this sweep has just begun{where}; wait for it, or end it first")
+
+
+def beaten(owner: Owner, *, ended: bool = False) -> Owner:
+    """Return the owner a moment later."""
+    return replace(owner, beat=owner.beat + 1, ended=ended)

@@ -1,0 +1,68 @@
+"""An object store in this process: moto's S3 server on a port of this machine, behind a proxy that fails and stalls."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from tests.helpers.faulty_proxy import FaultyProxy
+
+BUCKET = "sweeps"
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "ada", "AWS_SECRET_ACCESS_KEY": "key", "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+class ObjectStore:
+    """A store with one empty bucket, at ``s3://sweeps`` for what is started inside :func:`object_store`."""
+
+    def __init__(self) -> None:
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it prints each request
+        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self._server.start()
+        _, port = self._server.get_host_and_port()
+        self.proxy = FaultyProxy(port)
+        self.variables = {**CREDENTIALS, "AWS_ENDPOINT_URL": self.proxy.address}
+        self.client: Any = boto3.client(
+            "s3",
+            endpoint_url=f"http://127.0.0.1:{port}",
+            region_name="us-east-1",
+            aws_access_key_id="ada",
+            aws_secret_access_key="key",
+        )
+        self.client.create_bucket(Bucket=BUCKET)
+
+    def objects(self, prefix: str = "") -> dict[str, int]:
+        """Size in bytes of each object, by name, without the empty ones that stand for folders."""
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
+        found = {entry["Key"]: entry["Size"] for page in pages for entry in page.get("Contents", [])}
+        return {name.removeprefix(prefix): size for name, size in found.items() if not name.endswith("/")}
+
+    def read(self, name: str) -> bytes:
+        content: bytes = self.client.get_object(Bucket=BUCKET, Key=name)["Body"].read()
+        return content
+
+    def put(self, name: str, content: bytes) -> None:
+        self.client.put_object(Bucket=BUCKET, Key=name, Body=content)
+
+    def close(self) -> None:
+        self.proxy.close()
+        with redirect_stderr(io.StringIO()):
+            self._server.stop()
+
+
+@contextmanager
+def object_store() -> Iterator[ObjectStore]:
+    store = ObjectStore()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in store.variables.items():
+            patch.setenv(name, value)
+        try:
+            yield store
+        finally:
+            store.close()

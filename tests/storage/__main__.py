@@ -1,0 +1,130 @@
+"""A sweep whose machine is lost continues on another one from an object store: ``python -m tests.storage``.
+
+The store is moto's S3 server on this machine, behind a proxy. It fails and stalls for a while and comes back; then
+everything of the sweep is killed with SIGKILL and its folder is deleted. Another "machine" (another cache folder)
+resumes it from the store. Prints what was lost. Takes about 3 minutes. ``--cost`` measures instead what a slow store
+costs the training: the same sweep without a store, and with one that takes 100 ms for each piece.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from gaudi_tune.storage.appended import whole
+from gaudi_tune.storage.remote import Remote
+from gaudi_tune.sweep.record.state_log import STATE_LOG, read_log
+from gaudi_tune.sweep.record.sweep_file import read_summary
+from tests.faults.sweep import Sweep
+from tests.helpers.object_store import BUCKET, ObjectStore, object_store
+
+TRIALS = 6
+ENDS_WITHIN_S = 400
+DOWN_S = 5.0
+ADDRESS = f"s3://{BUCKET}/results"
+MOST_LOST_S = 10.0
+
+
+def make_sweep(folder: Path, store: ObjectStore | None, name: str) -> Sweep:
+    variables = {"HABANA_STAND_IN_BUSY_S": "0", "GAUDI_TUNE_CACHE": str(folder / name)}
+    sweep = Sweep(
+        folder / f"of-{name}", "sweep", f"sqlite:///{folder}/{name}.db", TRIALS, seed=1,
+        variables=variables | (store.variables if store is not None else {}),
+    )  # fmt: skip
+    if store is not None:
+        sweep.storage = Path(ADDRESS)
+    return sweep
+
+
+def reports_in_store(folder: Path) -> dict[int, int]:
+    """The reports of each trial that the store's log has."""
+    remote = Remote(f"{ADDRESS}/sweep")
+    (folder / STATE_LOG).write_bytes(whole(remote, STATE_LOG, remote.files(recursive=False)))
+    trials = read_log(folder, as_data=True)["sweep"]["trials"]
+    return {int(number): int(trial["reports"]) for number, trial in trials.items()}
+
+
+def reports_in_folder(folder: Path) -> dict[int, int]:
+    """The reports of each trial that its machine had written at once."""
+    files = folder.glob("cache-1/storage/*/sweep/trial-*/result.json")
+    return {int(file.parent.name[-3:]): len(file.read_text().splitlines()) for file in files}
+
+
+def kill_all(sweep: Sweep) -> None:
+    sweep._look()
+    for process in [sweep.driver, *sweep._seen]:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    sweep.ended_with(60)
+
+
+def lose_a_machine(folder: Path, store: ObjectStore) -> int:
+    """Lose a machine, and return the number of problems."""
+    sweep = make_sweep(folder, store, "cache-1")
+    sweep.start()
+    try:
+        assert sweep.wait_for_all(0.0), sweep.printed
+        for fault in ("fails", "stalls"):
+            setattr(store.proxy, fault, True)
+            time.sleep(DOWN_S)
+            setattr(store.proxy, fault, False)
+            time.sleep(DOWN_S)
+        assert sweep.running, sweep.printed
+        kill_all(sweep)
+    finally:
+        if sweep.running:
+            kill_all(sweep)
+    written, kept = reports_in_folder(folder), reports_in_store(folder)
+    print(f"reports on the lost machine: {written}; in the store: {kept}", flush=True)
+    lost = max((written[number] - kept.get(number, 0) for number in written), default=0)
+    shutil.rmtree(folder / "cache-1")
+    sweep._variables = make_sweep(folder, store, "cache-2")._variables
+    begun, told = time.monotonic(), len(sweep.printed)
+    sweep.resume()
+    status = sweep.ended_with(ENDS_WITHIN_S)
+    (ended,) = folder.glob("cache-2/storage/*/sweep")
+    summary = read_summary(ended)
+    print(sweep.printed[told:])
+    print(f"lost: at most {lost} reports of a trial (one is 1 s or more); resumed in {time.monotonic() - begun:.0f} s")
+    there = store.objects("results/sweep/")
+    local = {str(file.relative_to(ended)) for file in ended.rglob("trial-*/**/*") if file.is_file()}
+    problems = [
+        *(["the sweep did not end well"] if status or not summary.get("complete") else []),
+        *(["trials are missing"] if summary.get("trials") != {"finished": TRIALS} else []),
+        *([f"{lost} reports were lost"] if lost > MOST_LOST_S else []),
+        *([f"the store lacks {local - set(there)}"] if local - set(there) else []),
+    ]
+    print(f"problems: {problems or 'none'}")
+    return len(problems)
+
+
+def measure_cost(folder: Path, store: ObjectStore) -> int:
+    """Print how long the trials train without a store and with a slow one."""
+    store.proxy.delay_s = 0.1
+    seconds = {}
+    for name, place in (("without", None), ("with", store)):
+        sweep = make_sweep(folder, place, name)
+        sweep.start()
+        status = sweep.ended_with(ENDS_WITHIN_S)
+        place_of = sweep.folder if place is None else next(folder.glob("with/storage/*/sweep"))
+        summary = read_summary(place_of)
+        if status or not summary:
+            print(sweep.printed)
+            return 1
+        seconds[name] = summary["seconds_each"]["epoch"], summary["wall_s"]
+    each, wall = ([seconds[name][place] for name in ("without", "with")] for place in (0, 1))
+    print(f"seconds of an epoch: {each[0]:.4f} without, {each[1]:.4f} with: {100 * (each[1] / each[0] - 1):+.2f} %")
+    print(f"seconds in all: {wall[0]:.1f} without, {wall[1]:.1f} with")
+    return 0
+
+
+if __name__ == "__main__":
+    run = measure_cost if "--cost" in sys.argv else lose_a_machine
+    with tempfile.TemporaryDirectory() as temporary, object_store() as running_store:
+        sys.exit(run(Path(temporary), running_store))

@@ -1,0 +1,209 @@
+"""The copy of a sweep in an object store that fails, stalls and comes back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gaudi_tune.storage import mirror as mirror_module
+from gaudi_tune.storage import owner as owner_module
+from gaudi_tune.storage.appended import WHOLE_UP_TO, AppendedFile, whole
+from gaudi_tune.storage.mirror import Mirror
+from gaudi_tune.storage.owner import Owner, local_owner, stored_owner
+from gaudi_tune.storage.remote import Remote
+from gaudi_tune.training.checkpoint import seal
+from tests.helpers.object_store import BUCKET, ObjectStore
+
+WITHIN_S = 10.0
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_module, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(mirror_module, "BEAT_S", 0.2)
+    monkeypatch.setattr(owner_module, "SETTLE_S", 0.1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    folder = tmp_path / request.node.name[:60].replace("[", "-").strip("]")
+    folder.mkdir()
+    (folder / "sweep.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def running(folder: Path, store: ObjectStore) -> Iterator[Mirror]:
+    mirror = mirror_of(folder)
+    mirror.take(None)
+    mirror.start()
+    yield mirror
+    store.proxy.fails = store.proxy.stalls = False
+    mirror.close()
+
+
+def mirror_of(folder: Path) -> Mirror:
+    return Mirror(folder, f"s3://{BUCKET}/{folder.name}", "state.log", "optuna.db", "outbox.jsonl")
+
+
+def until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + WITHIN_S
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def checkpoint(folder: Path, place: str, report: int, size: int = 1000) -> Path:
+    written = folder / place
+    written.mkdir(parents=True)
+    (written / "state.pt").write_bytes(os.urandom(size))
+    seal(written, report)
+    return written
+
+
+def test_what_a_sweep_writes_is_there_soon_and_what_it_deletes_goes(
+    folder: Path, running: Mirror, store: ObjectStore
+) -> None:
+    there = lambda: store.objects(f"{folder.name}/")  # noqa: E731
+    first = checkpoint(folder, "trial-001/checkpoint_000000", 1, 9 * 2**20)
+    (folder / "trial-001" / "result.json").write_text("{}\n")
+    (folder / "state.log").write_bytes(b"names checkpoint_000000")
+    (folder / "running.lock").touch()
+    (folder / "sweep.partial.json").touch()
+    with sqlite3.connect(folder / "optuna.db") as study:
+        study.execute("CREATE TABLE trials (number)")
+    torn = folder / "trial-002" / "checkpoint_000000"
+    torn.mkdir(parents=True)
+    (torn / "state.pt").write_bytes(b"half")
+    until(lambda: {"state.log", "optuna.db", "trial-001/result.json"} <= {*there()})
+    assert {*there()} == {
+        "owner.json", "sweep.json", "state.log", "optuna.db", "trial-001/result.json",
+        "trial-001/checkpoint_000000/state.pt", "trial-001/checkpoint_000000/seal.json",
+    }  # fmt: skip
+    assert there()["trial-001/checkpoint_000000/state.pt"] == 9 * 2**20
+    checkpoint(folder, "trial-001/checkpoint_000001", 2)
+    shutil.rmtree(first)
+    (folder / "state.log").write_bytes(b"names checkpoint_000001")
+    until(lambda: "trial-001/checkpoint_000000/seal.json" not in there())
+    assert "trial-001/checkpoint_000001/seal.json" in there()
+    assert store.read(f"{folder.name}/state.log") == b"names checkpoint_000001"
+    assert running.close() == ""
+    owner = stored_owner(Remote(f"s3://{BUCKET}/{folder.name}"))
+    assert owner == local_owner(folder)
+    assert owner is not None
+    assert owner.ended
+
+
+def test_a_log_never_names_a_checkpoint_that_is_not_there(
+    folder: Path, running: Mirror, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    for name, place_of_name in (("upload", 1), ("write", 0)):
+        original = getattr(Remote, name)
+
+        def noted(remote: Remote, *given: Any, original: Any = original, place_of_name: int = place_of_name) -> None:
+            order.append(given[place_of_name])
+            original(remote, *given)
+
+        monkeypatch.setattr(Remote, name, noted)
+    place = "trial-001/checkpoint_000000"
+    checkpoint(folder, place, 1)
+    (folder / "state.log").write_bytes(place.encode())
+    until(lambda: "state.log" in order)
+    assert order.index(f"{place}/state.pt") < order.index(f"{place}/seal.json") < order.index("state.log")
+
+
+def test_a_file_that_only_has_another_time_is_not_sent_again(folder: Path, running: Mirror, store: ObjectStore) -> None:
+    (folder / "trial-001").mkdir()
+    same, other = (folder / "trial-001" / name for name in ("result.json", "curve"))
+    same.write_text("[1]")
+    other.write_text("[1]")
+    until(lambda: {"trial-001/result.json", "trial-001/curve"} <= {*store.objects(f"{folder.name}/")})
+    name = f"{folder.name}/trial-001/result.json"
+    store.put(name, b"[x]")  # as nothing here would write it
+    os.utime(same)
+    other.write_text("[2]")
+    until(lambda: store.read(f"{folder.name}/trial-001/curve") == b"[2]")
+    assert running.close() == ""
+    assert store.read(name) == b"[x]"
+
+
+@pytest.mark.parametrize("fault", ["fails", "stalls"])
+def test_a_storage_that_comes_back_gets_everything(
+    folder: Path, running: Mirror, store: ObjectStore, fault: str
+) -> None:
+    until(lambda: "sweep.json" in store.objects(f"{folder.name}/"))
+    setattr(store.proxy, fault, True)
+    checkpoint(folder, "trial-001/checkpoint_000000", 1)
+    (folder / "state.log").write_bytes(b"1")
+    time.sleep(1)
+    assert "state.log" not in store.objects(f"{folder.name}/")
+    setattr(store.proxy, fault, False)
+    assert running.close() == ""
+    assert {"state.log", "trial-001/checkpoint_000000/seal.json"} <= {*store.objects(f"{folder.name}/")}
+
+
+def test_what_it_never_gets_is_said(
+    folder: Path, running: Mirror, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror_module, "GIVE_UP_AFTER_S", 1.0)
+    until(lambda: "sweep.json" in store.objects(f"{folder.name}/"))
+    store.proxy.fails = True
+    (folder / "state.log").write_bytes(b"1")
+    assert f"s3://{BUCKET}/{folder.name} lacks " in running.close()
+
+
+def test_a_machine_that_has_lost_the_sweep_writes_nothing_more(
+    folder: Path, running: Mirror, store: ObjectStore
+) -> None:
+    until(lambda: "sweep.json" in store.objects(f"{folder.name}/"))
+    Owner(id="another", host="node-2").write(Remote(f"s3://{BUCKET}/{folder.name}"))
+    until(lambda: bool(running.taken_over))
+    (folder / "state.log").write_bytes(b"1")
+    assert running.close() == f"s3://{BUCKET}/{folder.name} is now written by node-2, which has taken the sweep"
+    assert "state.log" not in store.objects(f"{folder.name}/")
+
+
+def test_another_process_sends_what_is_new_and_deletes_what_is_gone(folder: Path, store: ObjectStore) -> None:
+    first = mirror_of(folder)
+    first.take(None)
+    first.start()
+    kept, gone = (checkpoint(folder, f"trial-00{n}/checkpoint_000000", 1) for n in (1, 2))
+    (folder / "state.log").write_bytes(b"1")
+    assert first.close() == ""
+    shutil.rmtree(gone)
+    (folder / "state.log").write_bytes(b"12")
+    second = mirror_of(folder)
+    second.take(local_owner(folder))
+    before = store.client.head_object(Bucket=BUCKET, Key=f"{folder.name}/trial-001/checkpoint_000000/seal.json")
+    second.start()
+    assert second.close() == ""
+    assert {*store.objects(f"{folder.name}/")} == {
+        "owner.json", "sweep.json", "state.log",
+        "trial-001/checkpoint_000000/state.pt", "trial-001/checkpoint_000000/seal.json",
+    }  # fmt: skip
+    after = store.client.head_object(Bucket=BUCKET, Key=f"{folder.name}/trial-001/checkpoint_000000/seal.json")
+    assert before["LastModified"] == after["LastModified"], "it was there already"
+    assert kept.is_dir()
+
+
+def test_a_large_log_is_sent_in_parts(store: ObjectStore) -> None:
+    remote = Remote(f"s3://{BUCKET}/parts")
+    file = AppendedFile(remote, "state.log")
+    content = os.urandom(WHOLE_UP_TO + 1)
+    for more in (b"", b"first", b"second"):
+        content += more
+        assert file.send(content)
+        assert whole(remote, "state.log", remote.files()) == content
+    assert not file.send(content)
+    assert len(store.objects("parts/")) == 3
+    assert file.send(b"anew")
+    assert {*store.objects("parts/")} == {"state.log"}
+    assert whole(remote, "state.log", remote.files()) == b"anew"
