@@ -89,11 +89,11 @@ def test_what_a_sweep_writes_is_there_soon_and_what_it_deletes_goes(
     }  # fmt: skip
     assert there()["trial-001/checkpoint_000000/state.pt"] == 9 * 2**20
     checkpoint(folder, "trial-001/checkpoint_000001", 2)
-    shutil.rmtree(first)
     (folder / "state.log").write_bytes(b"names checkpoint_000001")
+    shutil.rmtree(first)
     until(lambda: "trial-001/checkpoint_000000/seal.json" not in there())
+    until(lambda: store.read(f"{folder.name}/state.log") == b"names checkpoint_000001")
     assert "trial-001/checkpoint_000001/seal.json" in there()
-    assert store.read(f"{folder.name}/state.log") == b"names checkpoint_000001"
     assert running.close() == ""
     owner = stored_owner(Remote(f"s3://{BUCKET}/{folder.name}"))
     assert owner == local_owner(folder)
