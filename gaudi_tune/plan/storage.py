@@ -11,6 +11,7 @@ from gaudi_tune.define.options import DEFAULT_STORAGE, SweepOptions
 from gaudi_tune.storage.fetch import SWEEP_FILE, errors_said, fetch_to_resume, view, working_folder
 from gaudi_tune.storage.owner import Owner
 from gaudi_tune.storage.remote import Remote, address_of, below, split
+from gaudi_tune.sweep.record.lock import is_running
 
 
 class StoragePlaces(NamedTuple):
@@ -53,6 +54,8 @@ def find_storages(options: SweepOptions) -> StoragePlaces:
         options = replace(options, storage=working_folder(address))
     if not name:
         return StoragePlaces(options, address)
+    if is_running(working_folder(above) / name):
+        raise SweepError(f"--resume {options.resume}: this sweep is running; wait for it, or end it first")
     folder, owner = fetch_to_resume(above, name)
     goes_on_there = options.name in (None, name) and address == above
     return StoragePlaces(replace(options, resume=str(folder)), address, owner if goes_on_there else None, (above, name))

@@ -102,8 +102,8 @@ class Mirror:
         Returns:
             What it lacks, in words; "" if nothing.
         """
-        if not self._thread.is_alive() and not self.taken_over:
-            return ""
+        if self._closing.is_set() or not (self._thread.is_alive() or self.taken_over):
+            return ""  # it was said before, or there is nothing to say
         self._progress_at = time.monotonic()
         self._closing.set()
         while not self._done.wait(0.1) and time.monotonic() - self._progress_at < GIVE_UP_AFTER_S:
