@@ -1,4 +1,4 @@
-"""Which machine runs a sweep, as the storage has it: object stores have no locks, so its process writes there often."""
+"""The owner of a sweep: the process that runs it. Object stores have no locks, so the process writes to a file often."""
 
 from __future__ import annotations
 
