@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ from tests.ray_examples.changed import OtherTextError, changed, count_lines
 from tests.ray_examples.examples import EXAMPLES, IN_EVERY, Example
 
 ENDS_WITHIN_S = 600
+HEAD = ("example", "lines changed", "what happened", "trials", "best value", "seconds")
 MAGIC = {1: 2049, 3: 2051}
 """The first number of a file of MNIST, by the dimensions of its array."""
 
@@ -55,13 +56,14 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     arguments = parser.parse_args()
     rows = []
+    print_cells(HEAD)
+    print_cells(("---",) * len(HEAD))
     with tempfile.TemporaryDirectory(prefix="ray-examples-") as folder:
         write_digits(Path(folder, "home", "data", "MNIST", "raw"))
         for example in EXAMPLES:
             if example.file.startswith(tuple(arguments.names) or ""):
                 rows.append(row_of(example, arguments.source, Path(folder)))
-                print(f"{rows[-1].example}: {rows[-1].what}", file=sys.stderr, flush=True)
-    print("\n".join(["", *table(rows)]))
+                print_cells(rows[-1])
     ran, refused = (sum(row.what.startswith(word) for row in rows) for word in ("ran", "refused"))
     print(f"\n{ran} of {len(rows)} ran, {refused} refused")
     return int(ran + refused < len(rows))
@@ -160,10 +162,9 @@ def write_idx(file: Path, array: np.ndarray[Any, Any]) -> None:
     file.write_bytes(header.tobytes() + array.tobytes())
 
 
-def table(rows: list[Row]) -> list[str]:
-    """Return the rows as a table of Markdown."""
-    head = ("example", "lines changed", "what happened", "trials", "best value", "seconds")
-    return [f"| {' | '.join(cells)} |" for cells in (head, ("---",) * len(head), *rows)]
+def print_cells(cells: Sequence[str]) -> None:
+    """Print a line of a table of Markdown."""
+    print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":
