@@ -105,7 +105,14 @@ def row_of(example: Example, sources: list[Path], folder: Path) -> Row:
 def run(place: Path, example: Example, home: Path) -> tuple[int, str]:
     """Run an example to its end, and return its exit status and what it printed."""
     path = os.pathsep.join(filter(None, (str(PROJECT_ROOT), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "HOME": str(home), "PYTHONPATH": path, "TMPDIR": str(place), "RAY_TMPDIR": "/tmp"}
+    environment = {
+        **os.environ,
+        "HOME": str(home),
+        "PYTHONPATH": path,
+        "TMPDIR": str(place),
+        "RAY_TMPDIR": "/tmp",
+        "MLFLOW_ALLOW_FILE_STORE": "true",
+    }
     process = subprocess.Popen(
         [sys.executable, example.file, *example.arguments], cwd=place, env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
