@@ -1,6 +1,6 @@
 """Run Ray Tune's own examples as sweeps, with a few lines changed, and see that they do what they do in Ray Tune.
 
-    python -m tests.ray_examples --source DIR [DIR ...] [NAME ...]
+    python -m tests.ray_examples --source DIR [DIR ...] [--only NAME ...]
 
 DIR is ``ray/tune/examples`` of an installed Ray, or a folder of Ray's sources; none of its code is in this project.
 NAME is the beginning of an example's name. Each runs in a process and a folder of its own, with a Ray of its own. Only
@@ -53,7 +53,7 @@ def main() -> int:
         description=__doc__, prog="python -m tests.ray_examples", formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--source", type=Path, nargs="+", required=True, metavar="DIR")
-    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="NAME")
     arguments = parser.parse_args()
     rows = []
     print_cells(HEAD)
@@ -61,7 +61,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ray-examples-") as folder:
         write_digits(Path(folder, "home", "data", "MNIST", "raw"))
         for example in EXAMPLES:
-            if example.file.startswith(tuple(arguments.names) or ""):
+            if example.file.startswith(tuple(arguments.only)):
                 rows.append(row_of(example, arguments.source, Path(folder)))
                 print_cells(rows[-1])
     ran, refused = (sum(row.what.startswith(word) for row in rows) for word in ("ran", "refused"))
@@ -105,14 +105,8 @@ def row_of(example: Example, sources: list[Path], folder: Path) -> Row:
 def run(place: Path, example: Example, home: Path) -> tuple[int, str]:
     """Run an example to its end, and return its exit status and what it printed."""
     path = os.pathsep.join(filter(None, (str(PROJECT_ROOT), os.environ.get("PYTHONPATH"))))
-    environment = {
-        **os.environ,
-        "HOME": str(home),
-        "PYTHONPATH": path,
-        "TMPDIR": str(place),
-        "RAY_TMPDIR": "/tmp",
-        "MLFLOW_ALLOW_FILE_STORE": "true",
-    }
+    folders = {"HOME": str(home), "PYTHONPATH": path, "TMPDIR": str(place), "RAY_TMPDIR": "/tmp"}
+    environment = {**os.environ, **folders, "MLFLOW_ALLOW_FILE_STORE": "true"}  # as Ray's example of MLflow needs it
     process = subprocess.Popen(
         [sys.executable, example.file, *example.arguments], cwd=place, env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
