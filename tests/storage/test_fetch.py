@@ -30,15 +30,21 @@ PLAIN = Experiment(
 )
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of the sweep "earlier"."""
+    folder = tmp_path_factory.mktemp("there")
+    earlier_sweep(PLAIN, folder, lambda config: -abs(config["x"]))
+    return {file.name: file.read_bytes() for file in (folder / "earlier").iterdir() if file.is_file()}
+
+
 @pytest.fixture
-def address(store: ObjectStore, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+def address(store: ObjectStore, files: dict[str, bytes], request: pytest.FixtureRequest) -> str:
     """A storage with the sweep "earlier", whose machine is gone."""
-    earlier_sweep(PLAIN, tmp_path / "there", lambda config: -abs(config["x"]))
-    address = f"s3://{BUCKET}/{request.node.name[:50].replace('[', '-').strip(']')}"
-    for file in (tmp_path / "there" / "earlier").rglob("*"):
-        if file.is_file():
-            store.put(f"{address.partition(f'{BUCKET}/')[2]}/earlier/{file.name}", file.read_bytes())
-    return address
+    prefix = request.node.name[:50].replace("[", "-").strip("]")
+    for name, content in files.items():
+        store.put(f"{prefix}/earlier/{name}", content)
+    return f"s3://{BUCKET}/{prefix}"
 
 
 def owned(address: str, **fields: Any) -> None:
@@ -157,7 +163,7 @@ def test_sweeps_in_a_storage_are_looked_at(address: str, capsys: pytest.CaptureF
     owned(address)
     assert main(["ls", address, "--json"]) == 0
     (sweep,) = json.loads(capsys.readouterr().out)
-    assert (sweep["name"], sweep["state"], sweep["trials"]) == ("earlier", "running", 6)
+    assert (sweep["name"], sweep["state"], sweep["done"]) == ("earlier", "running", 6)
     assert sweep["folder"] == f"{address}/earlier"
     owned(address, ended=True)
     assert main(["show", f"{address}/earlier"]) == 0
