@@ -91,10 +91,10 @@ EXAMPLES = (
         ),
         sweeps=2,
     ),
-    Example("mnist_pytorch.py", 1, 5, remark=DIGITS),
+    Example("mnist_pytorch.py", 20, 5, remark=DIGITS),
     Example(
         "mnist_pytorch_trainable.py",
-        1,
+        20,
         3,
         without("                checkpoint_at_end=True, checkpoint_frequency=3"),
         remark=DIGITS,
