@@ -372,7 +372,7 @@ def longest_trial(scheduler: TrialScheduler) -> float | None:
 
 def exchange_is_due(scheduler: PopulationBasedTraining, trial: Trial, result: Mapping[str, Any]) -> bool:
     """Whether a population may take over this trial, or change it, after this result."""
-    time, last_time = result[scheduler._time_attr], scheduler._trial_state[trial].last_perturbation_time
+    time, last_time = result.get(scheduler._time_attr, 0), scheduler._trial_state[trial].last_perturbation_time
     return bool(time >= scheduler._burn_in_period and time - last_time >= scheduler._perturbation_interval)
 
 
