@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from gaudi_tune.define.published_run import OtherBaseline, Published
     from gaudi_tune.define.search_space import WithPrior
     from gaudi_tune.on_ray.tuner import build_tuner
-    from gaudi_tune.training.session import SaveFunction, get_checkpoint, get_context, report
+    from gaudi_tune.training.session import SaveFunction, get_checkpoint, get_context, report, save_if_asked
     from gaudi_tune.training.trial_config import TrialConfig
 
 __all__ = [
     "Budget", "Experiment", "OtherBaseline", "Published", "Recipe", "SaveFunction", "SweepError", "SweepOptions",
-    "TrialConfig", "WithPrior", "build_tuner", "get_checkpoint", "get_context", "main", "report", "tune", "tune_script",
+    "TrialConfig", "WithPrior", "build_tuner", "get_checkpoint", "get_context", "main", "report", "save_if_asked",
+    "tune", "tune_script",
 ]  # fmt: skip
 
 _HOMES = {
@@ -53,6 +54,7 @@ _HOMES = {
     "get_context": "gaudi_tune.training.session",
     "main": "gaudi_tune.cli.command_line",
     "report": "gaudi_tune.training.session",
+    "save_if_asked": "gaudi_tune.training.session",
     "tune": "ray.tune",
     "tune_script": "gaudi_tune.cli.tune_script",
 }

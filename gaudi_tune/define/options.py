@@ -90,6 +90,7 @@ Count: TypeAlias = Annotated[Whole, Field(ge=0, le=MOST)]
 Seed: TypeAlias = Annotated[Whole, Field(ge=0, lt=SEEDS)]
 Finite: TypeAlias = Annotated[float, BeforeValidator(read_number), Field(allow_inf_nan=False)]
 Minutes: TypeAlias = Annotated[Finite, Field(ge=0, le=MOST)]
+Seconds: TypeAlias = Minutes
 AnyText: TypeAlias = Annotated[str, BeforeValidator(read_text)]
 Text: TypeAlias = Annotated[str, Field(min_length=1), BeforeValidator(read_text)]
 Texts: TypeAlias = Annotated[tuple[Text, ...], BeforeValidator(read_texts)]
@@ -212,13 +213,17 @@ class StorageOptions:
     storage: Annotated[File, shown("FOLDER", "(results)"), UNPARSED, Traits(on_resume="as given")] = DEFAULT_STORAGE
     """A folder that every node sees, or s3://BUCKET/PREFIX."""
     resume: Annotated[AnyText | None, shown("SWEEP"), Traits(on_resume="as given", in_config_file=False)] = None
-    """Continue this sweep, which was interrupted."""
+    """Continue this sweep, which was interrupted; auto: --name, if begun."""
     add_trials: Annotated[Count, shown("N"), UNPARSED, Traits(on_resume="as given")] = 0
     """With --resume: add N trials."""
     checkpoint_minutes: Annotated[
         Minutes | None, shown("MINUTES", "(10)"), UNPARSED, Traits(on_resume="kept unless given", usual=10.0)
     ] = None
     """Save a trial this often; 0: at every report."""
+    notice: Annotated[
+        Seconds | None, shown("SECONDS", "(5)"), UNPARSED, Traits(on_resume="kept unless given", usual=5.0)
+    ] = None
+    """Time to save after SIGTERM or SIGUSR1, before the sweep ends; 0: none."""
     checkpoint_budget: Annotated[AnyText | None, shown("SIZE"), Traits(on_resume="kept unless given")] = None
     """Disk space for all checkpoints."""
     address: Annotated[Text | None, shown("HOST:PORT"), Traits(on_resume="as given")] = None
@@ -288,6 +293,10 @@ TRAITS: dict[str, Traits] = {
     for name, annotation in get_type_hints(SweepOptions, include_extras=True).items()
 }
 """The traits of each option, by its name."""
+
+
+RESUME_AUTO = "auto"
+"""The value of ``--resume`` that continues the sweep ``--name`` if it has begun, and else begins it."""
 
 
 def names_on_resume(rule: OnResume) -> set[str]:

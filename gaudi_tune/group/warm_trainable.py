@@ -32,6 +32,7 @@ from gaudi_tune.group.report_check import check_metrics
 from gaudi_tune.group.worker_group import WorkerGroup, WorkerGroupSpec
 from gaudi_tune.private.ray_tune import Saved, name_checkpoint, set_iteration
 from gaudi_tune.training.checkpoint import last_whole_checkpoint, seal
+from gaudi_tune.training.notice import drop_between, last_between
 
 logger = logging.getLogger(__name__)
 
@@ -192,6 +193,7 @@ class WarmTrainable(tune.Trainable):
         ordered_at, ordered_at_clock = time.monotonic(), time.time()
         if self._checkpoint is not None:
             self._choose_checkpoint(Path(self._checkpoint), self._saved_at)
+        self._prefer_what_was_saved_between_reports()
         config = {**self.settings, **self.trial_config, **self._place.settings}
         try:
             environment = dict(self.environment_of(config))
@@ -202,7 +204,7 @@ class WarmTrainable(tune.Trainable):
         group = self._group_with(environment)
         ready_s = time.monotonic() - ordered_at
         self._workers_used = group.used
-        report = group.start(config, self._checkpoint, str(Path(self.folder, self.trial_name)))
+        report = group.start(config, self._checkpoint, str(self._trial_folder), self._saved_at)
         self._new_workers.note_report(self._group_start_s)
         if report["kind"] == "finished":
             if self.iteration:  # the last checkpoint was written at the end of the training
@@ -230,6 +232,21 @@ class WarmTrainable(tune.Trainable):
         if repeats:
             report["metrics"][names.LOST_SECONDS] = repeated_s - start_s
         return report
+
+    def _prefer_what_was_saved_between_reports(self) -> None:
+        """Start from the checkpoint that the trial wrote when its machine was about to go, unless it has a newer one.
+
+        A resumed sweep may not have asked Tune for a checkpoint after all reports that it has kept.
+        """
+        between = last_between(self._trial_folder)
+        if between is not None and between.reports >= self._saved_at:
+            self._checkpoint, self._saved_at, self._saved_behind = str(between.folder), between.reports, 0
+            if between.reports > self.iteration:
+                set_iteration(self, between.reports)
+
+    @property
+    def _trial_folder(self) -> Path:
+        return Path(self.folder, self.trial_name)
 
     def _check_report(self, report: dict[str, Any]) -> dict[str, Any]:
         """Return the report, counted from 1, if the sweep can use it.
@@ -292,6 +309,7 @@ class WarmTrainable(tune.Trainable):
         """Save as Tune does, and remember the folder, to continue from it if the workers are lost."""
         saved = retry_while_disk_is_full(lambda: self._save_in(checkpoint_dir), f"a checkpoint of {self.trial_id}")
         self._checkpoint, self._saved_at, self._saved_behind = saved.checkpoint.path, self.iteration, self._behind
+        drop_between(self._trial_folder)
         return saved
 
     def _save_in(self, directory: str | None) -> Saved:
@@ -327,6 +345,8 @@ class WarmTrainable(tune.Trainable):
         """Start the trial from a checkpoint at its next step; reports that Tune already has are not repeated."""
         self._begin(self.trial_config)
         self._choose_checkpoint(Path(checkpoint_dir), self.iteration)
+        if Path(checkpoint_dir).parent != self._trial_folder:
+            drop_between(self._trial_folder)  # the trial goes on as a clone of another one
 
     def _choose_checkpoint(self, checkpoint: Path, report: int) -> None:
         """Choose the checkpoint to start from: this one, an older one if this one is torn, or none."""

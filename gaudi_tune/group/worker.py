@@ -37,6 +37,7 @@ from gaudi_tune.group.last_written import LastWritten
 from gaudi_tune.group.mailbox import MAILBOX
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.torch import interop_threads_repeatable, process_group_kept
+from gaudi_tune.training.notice import NoticeBoard
 from gaudi_tune.training.session import (
     SaveFunction,
     WrittenCheckpoint,
@@ -90,8 +91,10 @@ class _TrialStopped(BaseException):
 class _WarmSession:
     """Answers the loop's reports with the commands of the trial actor."""
 
-    def __init__(self, measured: _Measured, checkpoint: str | None, counts: TrialCounts, folder: Path) -> None:
-        self._measured, self._counts, self.folder = measured, counts, folder
+    def __init__(self, measured: _Measured, start: Mapping[str, Any], counts: TrialCounts) -> None:
+        self._measured, self._counts, self.folder = measured, counts, Path(start["folder"])
+        checkpoint = start["checkpoint"]
+        self._notices = NoticeBoard(self.folder, start["node"], start["reports"])
         self._checkpoint = Checkpoint.from_directory(checkpoint) if checkpoint else None
         self._save: SaveFunction | None = None
         saves = checkpoint is not None and get_context().get_world_rank() == 0
@@ -113,6 +116,7 @@ class _WarmSession:
         saves = {"saves": self._save is not None, "behind": self.last_written.behind}
         loop = {**saves, "reads_checkpoint": self._checkpoint_read}
         command = self._answer({"kind": "metrics", "metrics": counted, **loop, **device})
+        self._notices.reports += 1
         if command["do"] == "continue" and metrics.get(names.DONE):
             command = self._answer({"kind": "finished"})
         if command["do"] != "continue":
@@ -120,6 +124,10 @@ class _WarmSession:
             raise _TrialStopped(command)
         if isinstance(save, WrittenCheckpoint) and get_context().get_world_rank() == 0:
             self.last_written.trial_continues(save)
+
+    def save_if_asked(self, save: SaveFunction) -> None:
+        if get_context().get_world_rank() == 0 and self.ended_by is None:
+            self._notices.save_if_asked(save)
 
     def finished(self) -> dict[str, Any]:
         """Report that the loop returned, and return the command that ends the trial."""
@@ -150,7 +158,7 @@ def _save_into(directory: Path, save: SaveFunction) -> None:
 
 def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, device: DeviceType) -> dict[str, Any]:
     """Run one trial to its end, clear away what it leaves behind, and return the next command."""
-    session = _WarmSession(measured, start["checkpoint"], TrialCounts(device), Path(start["folder"]))
+    session = _WarmSession(measured, start, TrialCounts(device))
     measured.metrics.take()  # the time between two trials belongs to neither
     try:
         with (

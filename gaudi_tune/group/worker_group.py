@@ -145,18 +145,22 @@ class WorkerGroup:
         workers."""
         return self._first_residue is not None and self._residue - self._first_residue > RESIDUE_MAY_GROW
 
-    def start(self, config: Mapping[str, Any], checkpoint: str | None, folder: str = "") -> dict[str, Any]:
+    def start(
+        self, config: Mapping[str, Any], checkpoint: str | None, folder: str = "", reports: int = 0
+    ) -> dict[str, Any]:
         """Start a trial, ending the one that runs, and return its first report.
 
         Args:
             config: The configuration of the trial.
             checkpoint: The folder of the checkpoint that it starts from; None for a new trial.
             folder: The folder of the trial, on every node.
+            reports: How many reports it had made when the checkpoint was written.
         """
         # The first trial imports what the loop needs, which may take as long as the start of the workers.
         import_s, self.used = 0 if self.used else START_TIMEOUT_S, True
-        command = {"do": "start", "config": dict(config), "checkpoint": checkpoint, "folder": folder}
-        return self._send(command, import_s)
+        node_of_rank_0, _ = self._places[0]
+        trial = {"config": dict(config), "checkpoint": checkpoint, "folder": folder, "reports": reports}
+        return self._send({"do": "start", "node": node_of_rank_0, **trial}, import_s)
 
     def next_report(self) -> dict[str, Any]:
         """Let the trial continue, and return its next report."""

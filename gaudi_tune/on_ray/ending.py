@@ -7,15 +7,18 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.on_ray.signals import Signals
+from gaudi_tune.on_ray.signals import STATUSES, Signals
 from gaudi_tune.on_ray.watch import RayWatch
-from gaudi_tune.sweep.record.events import HUNG_UP, TERMINATED, Ending, EndingWithdrawn, Event, SweepEnding
+from gaudi_tune.sweep.record.events import Ending, EndingWithdrawn, Event, SweepEnding
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.search.searcher import StudySearcher
+from gaudi_tune.training.notice import LOOK_EVERY_S, give_notice, saved_since
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +37,7 @@ class EarlyEnd:
         """Prepare only. ``close`` writes and shows everything that needs no Ray, and returns the summary."""
         self._plan, self._state, self._searcher, self._tell, self._close = plan, state, searcher, tell, close
         self.signals = Signals()
-        self.watch = RayWatch(self.signals, self._leave_without_ray)
+        self.watch = RayWatch(self.signals, self._leave_without_ray, partial(give_notice, plan.folder))
         self.interrupted = False
         """Whether Tune was interrupted."""
         self._unsaved: set[int] | None = None  # running trials that have yet to save; None before they were counted
@@ -58,12 +61,28 @@ class EarlyEnd:
         self._searcher.set_max_concurrency(0)  # a new trial would fail in the same way, or be cut short
         self._tell(SweepEnding(ending=ending))
 
-    def heed_sigterm(self) -> None:
-        """End the process if it received SIGTERM or SIGHUP. If Ray received it, too, the next call of Ray would end the
-        process without a message."""
+    def heed_notice(self) -> None:
+        """End the process if it received SIGTERM, SIGHUP or SIGUSR1, once its trials have saved. If Ray received the
+        signal, too, the next call of Ray would end the process without a message."""
         requested = self.signals.ending
-        if requested is not None and requested.status in (TERMINATED, HUNG_UP):
+        if requested is not None and requested.status in STATUSES.values():
+            self._let_trials_save()
             self._leave_without_ray(requested)
+
+    def _let_trials_save(self) -> None:
+        """Wait until the running trials have saved, as long as the notice is. This calls nothing of Ray."""
+        folder, until = self._plan.folder, time.monotonic() + (self._plan.options.notice or 0)
+        running = {trial.name for trial in self._state.trials.values() if trial.status == "running"}
+        if not running or time.monotonic() >= until:
+            return
+        given_at, unsaved = give_notice(folder), running
+        while unsaved and time.monotonic() < until:
+            time.sleep(LOOK_EVERY_S)
+            unsaved = {name for name in unsaved if not saved_since(folder / name, given_at)}
+        logger.warning(
+            "%d of %d running trials saved after their last step; the others continue from their last checkpoint",
+            len(running) - len(unsaved), len(running),
+        )  # fmt: skip
 
     def heed_signals(self) -> None:
         """End the sweep if a signal asks for it, and at once if the sweep is ending already.
@@ -71,7 +90,7 @@ class EarlyEnd:
         Call this at the end of a step of Tune's event loop. An ending sweep proposes nothing, and while no trial runs,
         Tune would wait ten minutes for a proposal in the rest of the step.
         """
-        self.heed_sigterm()
+        self.heed_notice()
         requested, current = self.signals.ending, self._state.ending
         if requested is None or requested == current:
             return

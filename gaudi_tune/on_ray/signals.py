@@ -1,4 +1,4 @@
-"""Handlers of Ctrl-C, SIGTERM and SIGHUP, and the signal that stops Tune."""
+"""Handlers of Ctrl-C, SIGTERM, SIGHUP and SIGUSR1, and the signal that stops Tune."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from types import FrameType
 from typing import Any
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.sweep.record.events import CTRL_C, HUNG_UP, TERMINATED, Ending
+from gaudi_tune.sweep.record.events import CTRL_C, HUNG_UP, PREEMPTED, TERMINATED, Ending
 
-MAX_REQUESTS: dict[int, int] = {signal.SIGINT: 2, signal.SIGTERM: 1, signal.SIGHUP: 1}
+STATUSES: dict[int, int] = {signal.SIGTERM: TERMINATED, signal.SIGHUP: HUNG_UP, signal.SIGUSR1: PREEMPTED}
+"""The signals after which this process will be gone in seconds, and its exit status after each."""
+MAX_REQUESTS: dict[int, int] = {signal.SIGINT: 2, **dict.fromkeys(STATUSES, 1)}
 """How often each signal asks the sweep to end; one more ends the process."""
 
 
 class Signals:
-    """Ends a sweep on SIGINT, SIGTERM and SIGHUP, so that it can be resumed.
+    """Ends a sweep on SIGINT, SIGTERM, SIGHUP and SIGUSR1, so that it can be resumed.
 
     After SIGINT each running trial writes a checkpoint at its next report. A second SIGINT ends the sweep without
-    waiting for that, and so does SIGTERM, because its sender kills the process seconds later, and SIGHUP, because the
-    terminal is gone. With ``nohup``, which ignores SIGHUP, the sweep goes on. A third SIGINT or a second of the others
-    ends the process even if Tune's event loop is blocked, for example by a full disk.
+    waiting for that. After SIGTERM, whose sender kills the process seconds later, after SIGHUP, because the terminal is
+    gone, and after SIGUSR1, which Slurm sends before the limit of a job, trials save after their next step, within
+    ``--notice``. With ``nohup``, which ignores SIGHUP, the sweep goes on. A third SIGINT or a second of the others ends
+    the process even if Tune's event loop is blocked, for example by a full disk.
     """
 
     def __init__(self) -> None:
@@ -66,7 +69,8 @@ class Signals:
     def interrupt_tune(self) -> bool:
         """Have Tune write its state and end. Return False if Tune takes no signals."""
         if self.can_interrupt:
-            signal.raise_signal(signal.SIGUSR1)  # Tune handles it like SIGINT
+            tunes_handler: Any = self._handlers.get(signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))
+            tunes_handler(signal.SIGUSR1, None)  # Tune handles it like SIGINT
         return self.can_interrupt
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
@@ -75,9 +79,8 @@ class Signals:
         if self._received[number] > MAX_REQUESTS[number]:
             signal.signal(number, signal.SIG_DFL)  # an exception would wait for the full disk, too
             signal.raise_signal(number)
-        elif number in (signal.SIGTERM, signal.SIGHUP):
-            status = TERMINATED if number == signal.SIGTERM else HUNG_UP
-            self.ending = Ending(f"it received {signal.Signals(number).name}", status=status, at_once=True)
+        elif number in STATUSES:
+            self.ending = Ending(f"it received {signal.Signals(number).name}", status=STATUSES[number], at_once=True)
         elif self.ending is None:
             self.ending = Ending("interrupted (Ctrl-C)", status=CTRL_C)
         else:

@@ -57,6 +57,7 @@ from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
 from gaudi_tune.sweep.search.confirmation_trials import confirmation_configs
 from gaudi_tune.sweep.search.searcher import StudySearcher
+from gaudi_tune.training.notice import withdraw_notice
 
 logger = logging.getLogger(__name__)
 
@@ -154,6 +155,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         logging.getLogger("ray.tune.utils.util").setLevel(logging.ERROR)
         self.on_disk.check_restored()
         self.early_end.signals.take_over(self.plan.options.limits)
+        withdraw_notice(self.plan.folder)
         self._is_set_up = True
         self._stopping = StoppingRules(self.plan.options)
         self._announcer.tell(events.SweepBegan())
@@ -349,8 +351,8 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.early_end.ask(self._stopping.after_trial(self.state))
 
     def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
-        """Look whether SIGTERM has come, before any call of Ray."""
-        self.early_end.heed_sigterm()
+        """Look whether this process will be gone soon, before any call of Ray."""
+        self.early_end.heed_notice()
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
         """Do what is due."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import ray
 
 from gaudi_tune.on_ray.signals import Signals
+from gaudi_tune.private.ray_core import draining_nodes
 from gaudi_tune.sweep.record.events import Ending
+
+logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
 GONE_AFTER_S = 15.0
@@ -29,8 +33,11 @@ class RayWatch:
     in the raylet's object store.
     """
 
-    def __init__(self, signals: Signals, leave: Callable[[Ending], None]) -> None:
-        self._signals, self._leave = signals, leave
+    def __init__(
+        self, signals: Signals, leave: Callable[[Ending], None], give_notice: Callable[[Iterable[str]], object]
+    ) -> None:
+        self._signals, self._leave, self._give_notice = signals, leave, give_notice
+        self._draining = set[str]()  # ids of the nodes that Ray will take away
         self._stopped = threading.Event()
         self._address = self._node = ""
 
@@ -58,6 +65,19 @@ class RayWatch:
                 self._leave(Ending("Ray's control service (GCS) is gone", status=1, at_once=True))
             elif answers and self._node_is_gone():
                 self._leave(Ending("Ray's process on this machine (raylet) is gone", status=1, at_once=True))
+            elif answers:
+                self._heed_drains()
+
+    def _heed_drains(self) -> None:
+        """Ask the trials on nodes that are about to be taken away to save. They go on elsewhere once a node is gone."""
+        try:
+            draining = draining_nodes()
+        except Exception:  # the control service has just gone, which the next look finds
+            return
+        if draining - self._draining:
+            logger.warning("Ray takes %d nodes away: the trials there save after their next step", len(draining))
+            self._give_notice(draining)
+        self._draining = draining
 
     def _node_is_gone(self) -> bool:
         try:

@@ -8,7 +8,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,14 +16,18 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.budget import BUDGET_OPTIONS
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.objective import Objective
-from gaudi_tune.define.options import SEEDS, SweepOptions
+from gaudi_tune.define.options import RESUME_AUTO, SEEDS, SweepOptions, checked, names_on_resume
 from gaudi_tune.define.ranges import holds
 from gaudi_tune.define.search_space import SearchSpace, hyperparameter
 from gaudi_tune.define.sweep_plan import HOLD_OUT, Plan
+from gaudi_tune.storage.fetch import view
+from gaudi_tune.storage.remote import address_of
 from gaudi_tune.sweep.record.sweep_file import (
+    SWEEP_FILE,
     SweepFile,
     earlier_sweep,
     last_summaries,
+    read_sweep_file,
     sweep_of_checkpoint,
     sweep_to_resume,
     winner_of,
@@ -62,6 +66,30 @@ class Learned(NamedTuple):
     """The best configurations, the best first, by the study's names. New hyperparameters are missing in them."""
     description: str
     """How much could be learned, in words."""
+
+
+def resumed_if_begun(options: SweepOptions) -> SweepOptions:
+    """Return the options that ``--resume auto`` stands for: those of a new sweep, or of one that goes on.
+
+    So the same command line may be run again and again. Options that it kept from the beginning are not said again.
+
+    Raises:
+        SweepError: There is no ``--name``, or an option differs from the one with which the sweep began.
+    """
+    if options.resume != RESUME_AUTO:
+        return options
+    if options.name is None:
+        raise SweepError(f"--resume {RESUME_AUTO} goes with --name NAME: the sweep to begin, or to continue; give one")
+    address = address_of(options.storage)
+    storage = options.storage.expanduser() if address is None else view(address, options.name, (SWEEP_FILE,))
+    folder = storage / options.name
+    if not (folder / SWEEP_FILE).is_file():
+        return replace(options, resume=None)
+    began = checked(read_sweep_file(folder, "--resume ").options)
+    said_again = {name for name in names_on_resume("kept") if getattr(options, name) == getattr(began, name)}
+    said_again.add("num_samples")  # a person may have added trials meanwhile
+    usual: dict[str, Any] = {option.name: option.default for option in fields(options) if option.name in said_again}
+    return replace(options, **usual | {"name": None, "resume": options.name})
 
 
 def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: str, address: str = "") -> EarlierSweeps:

@@ -15,7 +15,7 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.plan.apply import apply_options
 from gaudi_tune.plan.check import check
 from gaudi_tune.plan.connect import connect, with_free_resources
-from gaudi_tune.plan.earlier import add_earlier, read_earlier
+from gaudi_tune.plan.earlier import add_earlier, read_earlier, resumed_if_begun
 from gaudi_tune.plan.places import check_places
 from gaudi_tune.plan.settle import settle
 from gaudi_tune.plan.storage import check_name_is_free, check_nodes, find_storages
@@ -51,6 +51,7 @@ def make_plan(
     """
     # Like the tracking address, the webhook is not stored in the sweep's file.
     options = replace(checked(asdict(options)), notify=webhook(options.notify))
+    options = resumed_if_begun(options)
     uri = tracking_uri(options.tracking_uri)
     places = find_storages(options)
     options = places.options

@@ -85,6 +85,11 @@ def free_own() -> None:
     _remove(group for group in _placement_groups() if group.creator_actor_id.hex() == actor_id)
 
 
+def draining_nodes() -> set[str]:
+    """Return the ids of the nodes that Ray was told to take away soon."""
+    return set(state.get_draining_nodes())
+
+
 def waiting_actors() -> set[str]:
     """Return the ids of the actors whose placement group waits for resources that others have booked."""
     pending = PlacementGroupTableData.PENDING

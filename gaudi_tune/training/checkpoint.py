@@ -14,7 +14,9 @@ STATE_FILE = "state.pt"
 """The file in a checkpoint's directory that holds the state of the trial."""
 TRAINED_MODEL = "trained_model"
 """The part of the state with the weights as trained, if ``model`` has their moving average."""
-TRAINING_ONLY = ("optimizer", TRAINED_MODEL)
+INTERVAL = "interval"
+"""The part of the state with what a trial had trained since its last report, if it was saved between two reports."""
+TRAINING_ONLY = ("optimizer", TRAINED_MODEL, INTERVAL)
 """Parts of the state that training needs and prediction does not."""
 SEAL_FILE = "seal.json"
 """The file in a checkpoint's directory that is written last. It has the number of the checkpoint's report, how the

@@ -27,7 +27,7 @@ from gaudi_tune.base import names
 from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
 from gaudi_tune.private.torch import expect_many_graphs
 from gaudi_tune.training import metrics
-from gaudi_tune.training.checkpoint import TRAINED_MODEL, read_state, write_state
+from gaudi_tune.training.checkpoint import INTERVAL, TRAINED_MODEL, read_state, write_state
 from gaudi_tune.training.compiling import Compiling
 from gaudi_tune.training.fresh_start import seed_everything
 from gaudi_tune.training.loading import (
@@ -42,7 +42,7 @@ from gaudi_tune.training.loading import (
 )
 from gaudi_tune.training.profiling import traced
 from gaudi_tune.training.schedules import Schedule
-from gaudi_tune.training.session import get_checkpoint, get_context, report, trial_folder
+from gaudi_tune.training.session import get_checkpoint, get_context, report, save_if_asked, trial_folder
 from gaudi_tune.training.step_times import StepTimer, StepTimes
 from gaudi_tune.training.sync_batch_norm import synchronise_batch_norm
 from gaudi_tune.training.training_config import TOP, TrainingConfig, check_batch, num_micro_batches
@@ -130,13 +130,14 @@ def _train(trial: _Trial) -> None:
     if trial.steps_done < trial.steps:
         trial.load_first_batch()
     first_step_at = time.time()
-    while trial.steps_done < trial.steps:
+    while trial.has_more_to_report:
         compiling = trial.compiling
         compiled_s = compiling.seconds()
         trained = trial.train_to_next_report()
         times = trained.times
         evaluation_began_at = compiling.clock()
         scores = trial.scores(is_finite=math.isfinite(trained.loss))
+        trial.end_interval()
         epoch = trial.steps_done / trial.steps_per_epoch
         report(
             {
@@ -168,6 +169,18 @@ class _Trained(NamedTuple):
     times: StepTimes
 
 
+@dataclass
+class _Interval:
+    """The steps since the last report. A checkpoint between two reports keeps it, with the sums of rank 0 for all."""
+
+    start: int
+    """Steps that had been taken at the last report."""
+    loss_sum: torch.Tensor
+    """The summed loss, without dimensions."""
+    correct: torch.Tensor
+    """How many predictions were right, and how many there were."""
+
+
 class _Trial:
     """The model, optimizer, data and progress of one trial on one worker."""
 
@@ -184,6 +197,7 @@ class _Trial:
         self.steps_per_epoch = self.sampler.steps_per_epoch
         self.steps = config.steps or config.epochs * self.steps_per_epoch
         self.steps_done = 0
+        self._interval: _Interval | None = None  # the steps since the last report
         mode = config.mode_on(self.device_type).name
         self.train_loss = task.loss or partial(cross_entropy, label_smoothing=self._label_smoothing(mode))
         self.eval_loss = task.loss or cross_entropy
@@ -223,44 +237,62 @@ class _Trial:
         """Stop loading."""
         self._batches.close()
 
+    @property
+    def has_more_to_report(self) -> bool:
+        """Whether steps are left, or were taken before the trial was interrupted and have not been reported."""
+        return self.steps_done < self.steps or self._interval is not None
+
     def train_to_next_report(self) -> _Trained:
         """Train to the end of the epoch, or ``eval_every`` steps."""
         seed_everything(self.config.seed, self.rank, self.steps_done)
         self.model.train()
-        start = self.steps_done
-        end = min(self.steps, start + (self.config.eval_every or self.steps_per_epoch))
         # Sums stay on the device: to read them in every step would wait for the device each time.
-        loss_sum = torch.zeros((), device=self.device)
-        self.correct = torch.zeros(2, dtype=torch.int64, device=self.device)  # predictions that are right, and all
+        interval = self._interval = self._interval or _Interval(
+            start=self.steps_done,
+            loss_sum=torch.zeros((), device=self.device),
+            correct=torch.zeros(2, dtype=torch.int64, device=self.device),
+        )
+        start, first = interval.start, self.steps_done
+        end = min(self.steps, start + (self.config.eval_every or self.steps_per_epoch))
         timer = StepTimer(self.compiling.clock, self.device_type.synchronize)
         # Only rank 0 traces, and only a trial's first steps.
         traced_steps = 0 if self.rank or start else self.config.profile
-        with traced(self.device_type, end - start, traced_steps, trial_folder()) as trace_step:
+        with traced(self.device_type, end - first, traced_steps, trial_folder()) as trace_step:
             while self.steps_done < end:
                 if self.steps_done == end - 1:
                     timer.last_step_begins()
                 batch = next(self._next_batches)
                 with self.compiling.alone("training", batch):
-                    loss_sum += self._step(batch)
+                    interval.loss_sum += self._step(batch, interval)
                 self.steps_done += 1
                 if self.steps_done == self._started_at + 1:
                     timer.first_step_has_ended()
                 trace_step()
-        loss = float(metrics.sum_over_ranks(loss_sum)) / ((end - start) * self.world)  # waits for the last step
-        times = timer.stop(end - start)
-        return _Trained(loss, self._train_accuracy(), times)
+                save_if_asked(self.save)
+        loss_sum = float(metrics.sum_over_ranks(interval.loss_sum))  # waits for the last step
+        times = timer.stop(max(1, end - first))
+        self._set_learning_rate_of(end - 1)  # which is reported; all steps may have been taken before an interruption
+        return _Trained(loss_sum / ((end - start) * self.world), self._train_accuracy(), times)
+
+    def end_interval(self) -> None:
+        """Begin another interval with the next step: what this one was is about to be reported."""
+        self._interval = None
 
     def _train_accuracy(self) -> dict[str, float]:
         if not self.config.train_accuracy:
             return {}
-        correct, total = metrics.sum_over_ranks(self.correct).tolist()
+        assert self._interval is not None, "it is trained"
+        correct, total = metrics.sum_over_ranks(self._interval.correct).tolist()
         return {names.TRAIN_ACCURACY: correct / total}
 
-    def _step(self, batch: Batch) -> torch.Tensor:
-        """Take one optimizer step and return the mean loss of this rank's micro-batches, of which one is given."""
-        factor = self.schedule.factor(self.steps_done, self.steps, self.steps_per_epoch)
+    def _set_learning_rate_of(self, step: int) -> None:
+        factor = self.schedule.factor(step, self.steps, self.steps_per_epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.peak_lr * factor
+
+    def _step(self, batch: Batch, interval: _Interval) -> torch.Tensor:
+        """Take one optimizer step and return the mean loss of this rank's micro-batches, of which one is given."""
+        self._set_learning_rate_of(self.steps_done)
         loss_sum = torch.zeros((), device=self.device)
         for number in range(self.micro_batches):
             if number:
@@ -277,8 +309,8 @@ class _Trial:
             loss_sum += loss.detach()
             if self.config.train_accuracy:
                 predicted, expected = self.task.predict(outputs.detach(), batch)
-                self.correct[0] += (predicted == expected).sum()
-                self.correct[1] += expected.numel()
+                interval.correct[0] += (predicted == expected).sum()
+                interval.correct[1] += expected.numel()
         if self.clip_gradients is not None:
             self.clip_gradients()
         self.optimizer.step()
@@ -316,6 +348,8 @@ class _Trial:
         predictions, references = [empty], [empty]
         for model_input, size in self._on_device(loader, pad_to=EVAL_BATCH_PER_WORKER if pads else 0):
             batch = {name: tensor[:size] for name, tensor in model_input.items()}
+            if self._interval is not None:
+                save_if_asked(self.save)
             with self.compiling.alone("evaluation", model_input):
                 with self.device_type.autocast(self.config.mixed_precision):
                     outputs = self.task.forward(self.eval_model, model_input).float()
@@ -358,6 +392,8 @@ class _Trial:
         state = {"model": self.scored_model.state_dict(), "optimizer": self.optimizer.state_dict()}
         if self.average:
             state[TRAINED_MODEL] = self.bare_model.state_dict()
+        if self._interval is not None:
+            state[INTERVAL] = vars(self._interval)
         write_state(directory, {**state, "steps_done": self.steps_done})
 
     def _restore(self) -> None:
@@ -380,6 +416,11 @@ class _Trial:
         groups = [{**saved, **new} for saved, new in zip(saved_groups, new_groups, strict=True)]
         self.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": groups})
         self.steps_done = state["steps_done"]
+        if INTERVAL in state:
+            interval = _Interval(**state[INTERVAL])
+            interval.loss_sum = interval.loss_sum.to(self.device)
+            interval.correct = interval.correct.to(self.device)
+            self._interval = interval
 
     def _label_smoothing(self, mode: str) -> float | torch.Tensor:
         """Return the label smoothing: a tensor where a number would be a constant that compiles another graph."""

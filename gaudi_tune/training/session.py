@@ -45,6 +45,9 @@ class Session(Protocol):
     def get_checkpoint(self) -> Checkpoint | None:
         """Return the checkpoint that the trial starts from; None for a new trial."""
 
+    def save_if_asked(self, save: SaveFunction) -> None:
+        """Save between two reports if the machine will be gone soon."""
+
 
 _session: Session | None = None
 
@@ -98,6 +101,16 @@ def report(
         _report_to_ray_train(plain, save)
     else:
         logger.info("%s", plain)
+
+
+def save_if_asked(save: SaveFunction) -> None:
+    """Save the trial between two reports if its machine will be gone soon; call it after each step, on every rank.
+
+    Without it a trial saves at its next report, which may be too late. ``save`` writes what :func:`get_checkpoint`
+    returns when the trial continues, so it must also write how far the trial is.
+    """
+    if _session is not None:
+        _session.save_if_asked(save)
 
 
 def get_checkpoint() -> Checkpoint | None:

@@ -36,6 +36,9 @@ class TuneSession:
     def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
         tune.report(dict(metrics))
 
+    def save_if_asked(self, save: SaveFunction) -> None:
+        pass
+
     def get_checkpoint(self) -> None:
         return None
 

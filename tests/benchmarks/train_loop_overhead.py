@@ -104,6 +104,9 @@ class InTurn:
         self.by_hand_s.append(self.by_hand.epoch())
         self._resumed = time.process_time()
 
+    def save_if_asked(self, save: Callable[..., None]) -> None:
+        pass
+
     def get_checkpoint(self) -> None:
         return None
 

@@ -17,7 +17,7 @@ import psutil
 
 from gaudi_tune.define.sweep_plan import STUDY_FILE
 from gaudi_tune.show.trackers.outbox import STATE_FILE as DELIVERED_FILE
-from gaudi_tune.sweep.record.events import CTRL_C, HUNG_UP, TERMINATED
+from gaudi_tune.sweep.record.events import CTRL_C, HUNG_UP, PREEMPTED, TERMINATED
 from gaudi_tune.sweep.record.state_log import STATE_LOG, records_in
 from gaudi_tune.training.checkpoint import STATE_FILE, read_state
 from tests.faults.accumulating import EPOCHS, HURRY
@@ -61,6 +61,10 @@ class Inflict:
     def sighup(self) -> None:
         """SIGHUP to the driver alone, as from a closed terminal."""
         self._end(partial(self.sweep.driver.send_signal, signal.SIGHUP), HUNG_UP)
+
+    def sigusr1(self) -> None:
+        """What Slurm sends before the time limit of a job."""
+        self._end(partial(self.sweep.driver.send_signal, signal.SIGUSR1), PREEMPTED)
 
     def sigterm_group(self) -> None:
         """SIGTERM to the driver and to Ray's own processes, as timeout, scancel and systemd send it."""
@@ -281,6 +285,7 @@ KINDS: dict[str, Callable[[Inflict], None]] = {
     "sigterm": Inflict.sigterm,
     "sighup": Inflict.sighup,
     "sigterm-group": Inflict.sigterm_group,
+    "sigusr1": Inflict.sigusr1,
     "gcs": Inflict.gcs,
     "hang": Inflict.hang,
     "exception": Inflict.exception,

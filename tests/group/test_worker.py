@@ -23,7 +23,7 @@ from gaudi_tune.group.clean.cleaner import Cleaner
 from gaudi_tune.group.mailbox import Mailbox
 from gaudi_tune.training.session import TrainLoop, report
 
-NEXT = {"do": "start", "config": {"name": "the next trial"}, "checkpoint": None, "folder": ""}
+NEXT = {"do": "start", "config": {"name": "the next trial"}, "checkpoint": None, "folder": "", "node": "", "reports": 0}
 
 
 def three_epochs(config: dict[str, Any]) -> None:
@@ -91,7 +91,7 @@ def run_trial(thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> It
     cpu = DEVICE_TYPES["cpu"]
     monkeypatch.setattr(cleaner, "release_memory", gc.collect)  # it freezes what there is, and this is no worker
     measured = worker._Measured(DeviceMetrics(cpu, None))
-    start: dict[str, Any] = {"do": "start", "config": {}, "checkpoint": None, "folder": ""}
+    start: dict[str, Any] = {"do": "start", "config": {}, "checkpoint": None, "folder": "", "node": "", "reports": 0}
     set_train_fn_utils(DistributedTrainFnUtils())
     cleaners = []
 

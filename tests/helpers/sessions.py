@@ -20,6 +20,10 @@ NUMBERS = (
 """What must be the same bit for bit; times are not."""
 
 
+class Interrupted(BaseException):
+    """What ends a trial that has saved between two reports."""
+
+
 class Collector:
     """Runs a loop in this process, keeps its reports, and saves after one of them."""
 
@@ -29,9 +33,12 @@ class Collector:
         save_at: int = 0,
         save_to: Path | None = None,
         folder: Path = Path(),
+        asked_at: int = 0,
     ) -> None:
+        """Save at one of the reports, or when the loop asks for the n-th time whether to save, and end there."""
         self.folder = folder
         self.reports: list[dict[str, Any]] = []
+        self.asks, self._asked_at = 0, asked_at
         self._start_from, self._save_at, self._save_to = start_from, save_at, save_to
 
     def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
@@ -41,6 +48,14 @@ class Collector:
             assert self._save_to is not None
             self._save_to.mkdir(parents=True)
             save(self._save_to)
+
+    def save_if_asked(self, save: SaveFunction) -> None:
+        self.asks += 1
+        if self.asks == self._asked_at:
+            assert self._save_to is not None
+            self._save_to.mkdir(parents=True)
+            save(self._save_to)
+            raise Interrupted
 
     def get_checkpoint(self) -> Checkpoint | None:
         return Checkpoint.from_directory(self._start_from) if self._start_from else None

@@ -32,7 +32,7 @@ from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.sweep.record.events import (
     CTRL_C,
-    HUNG_UP,
+    PREEMPTED,
     TERMINATED,
     Decided,
     Decision,
@@ -214,7 +214,7 @@ print("it went on")
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, TERMINATED), (signal.SIGHUP, HUNG_UP)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, TERMINATED), (signal.SIGUSR1, PREEMPTED)])
 def test_sigterm_closes_the_sweep_and_ends_the_process_before_anything_of_ray_is_called(
     storage: Path, number: signal.Signals, status: int
 ) -> None:

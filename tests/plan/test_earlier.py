@@ -21,7 +21,7 @@ from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.plan.earlier import Learned, best_that_fit, unused_seed
 from gaudi_tune.plan.planner import make_plan, make_searcher
 from gaudi_tune.show.plan_text import plan_lines
-from gaudi_tune.sweep.record.sweep_file import read_sweep_file, write_sweep_file
+from gaudi_tune.sweep.record.sweep_file import keep_num_samples, read_sweep_file, write_sweep_file
 from gaudi_tune.sweep.search.stored_study import stored_trials
 from tests.helpers.earlier_sweeps import earlier_sweep
 from tests.helpers.loops import quadratic
@@ -129,6 +129,23 @@ def test_a_sweep_that_goes_on_knows_what_it_knew(earlier: Path, storage: Path) -
     assert again.learned == plan.learned
     assert again.learning_notes == ["learns from earlier, as it began"]
     assert (plan.start_time, again.start_time) == (None, read_sweep_file(plan.folder).began)
+
+
+def test_the_same_options_begin_a_sweep_and_continue_it(storage: Path) -> None:
+    options = SweepOptions(name="night", resume="auto", storage=storage, device="cpu", seed=7, num_samples=4)
+    begun = make_plan(LEARNER, options)
+    assert not begun.resumed
+    begun.folder.mkdir(parents=True)
+    write_sweep_file(begun)
+    again = make_plan(LEARNER, options)
+    assert again.resumed
+    assert (again.folder, again.options.seed, again.num_samples) == (begun.folder, 7, 4)
+    keep_num_samples(begun.folder, 6)  # a person has added two meanwhile
+    assert make_plan(LEARNER, options).num_samples == 6
+    with pytest.raises(SweepError, match="--resume night: it keeps the options it began with; leave out --seed"):
+        make_plan(LEARNER, replace(options, seed=8))
+    with pytest.raises(SweepError, match="--resume auto goes with --name NAME"):
+        make_plan(LEARNER, replace(options, name=None))
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from gaudi_tune.training.loading import TrainSampler
 from gaudi_tune.training.loop import cross_entropy, train
 from gaudi_tune.training.session import open_session
 from gaudi_tune.training.training_config import check_batch, check_classes
-from tests.helpers.sessions import Collector, hyperparameters_of_each_step, numbers_of, reports_of
+from tests.helpers.sessions import Collector, Interrupted, hyperparameters_of_each_step, numbers_of, reports_of
 from tests.helpers.small_task import Points, SmallConfig, small_loop, small_task
 
 QUIET: dict[str, Any] = {"dropout": 0.0, "noise": 0.0}
@@ -57,6 +57,24 @@ def test_label_smoothing_may_be_a_tensor(mixed: bool) -> None:
     assert torch.allclose(number, tensor) and torch.allclose(slopes[0], slopes[1], atol=1e-6)
     assert count == 8
     assert not torch.allclose(number, cross_entropy(logits, {"labels": labels})[0])
+
+
+@pytest.mark.parametrize("budget", [{"epochs": 2}, {"steps": 7, "eval_every": 3}])
+def test_a_trial_that_saved_after_any_step_reports_what_an_uninterrupted_one_does(
+    budget: dict[str, int], tmp_path: Path
+) -> None:
+    config = {**budget, **QUIET, "momentum": 0.5, "train_accuracy": True, "ema_decay": 0.8}
+    whole = Collector()
+    with open_session(whole):
+        small_loop(dict(config))
+    assert whole.asks > len(whole.reports) > 1
+    for ask in range(1, whole.asks + 1):
+        first = Collector(asked_at=ask, save_to=tmp_path / str(ask))
+        with open_session(first), pytest.raises(Interrupted):
+            small_loop(dict(config))
+        second = reports_of(small_loop, config, start_from=tmp_path / str(ask))
+        assert [*map(numbers_of, first.reports + second)] == [*map(numbers_of, whole.reports)]
+        assert all(report[names.SAMPLES_PER_SECOND] > 0 for report in second)
 
 
 @pytest.mark.parametrize("nesterov", [False, True])

@@ -20,7 +20,7 @@ Status: TypeAlias = Outcome | Literal["running", "paused", "interrupted"]
 """The state of a trial. An interrupted trial continues when the sweep is resumed."""
 Verdict: TypeAlias = Literal["continue", "pause"] | Outcome
 """What follows from a report: the trial continues, waits, or ends with that outcome."""
-HUNG_UP, CTRL_C, TERMINATED = 129, 130, 143
+HUNG_UP, CTRL_C, PREEMPTED, TERMINATED = 129, 130, 138, 143
 """Exit statuses of a process that SIGHUP, SIGINT or SIGTERM ended, as shells have them."""
 
 
