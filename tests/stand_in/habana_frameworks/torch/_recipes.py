@@ -1,6 +1,7 @@
 """Compiled graphs: each costs ``HABANA_STAND_IN_COMPILE_S`` seconds once, in its process and, where
-``PT_HPU_RECIPE_CACHE_CONFIG`` names a folder, once on the node. Processes that come to the same graph together all
-compile it, as habana's do. ``compilations.jsonl``, beside the modules' locks, tells who compiled what."""
+``PT_HPU_RECIPE_CACHE_CONFIG`` names a folder, once on the node. Eight threads compile while the host goes on, which
+waits only where it needs a result. Processes that come to the same graph together all compile it, as habana's do.
+``compilations.jsonl``, beside the modules' locks, tells who compiled what."""
 
 from __future__ import annotations
 
@@ -13,45 +14,46 @@ from typing import Any
 
 import torch
 
-from habana_frameworks.torch import _hardware
+from habana_frameworks.torch import _device, _hardware
 from habana_frameworks.torch.hpu import metrics
-
-COMPILE_S = float(os.environ.get("HABANA_STAND_IN_COMPILE_S", "0"))
-"""What one compilation takes, in seconds."""
-LAZY = os.environ.get("PT_HPU_LAZY_MODE") == "1"
 
 _loaded: set[str] = set()
 _collected: list[str] = []
 """What lazy mode has collected since the last mark_step."""
 
 
-def run(graph: str) -> None:
+def run(graph: str, *, training: bool) -> None:
     """Have the recipe of a graph: from this process, from the node's disk, or by compiling it.
 
     Args:
         graph: All that makes a graph another one: operations, constants, shapes and types.
+        training: Whether it is the forward or the backward pass of a training step.
     """
     _hardware.acquire()
     recipe = hashlib.sha256(graph.encode()).hexdigest()[:16]
     folder = os.environ.get("PT_HPU_RECIPE_CACHE_CONFIG", "").partition(",")[0]
     on_disk = Path(folder) / f"{recipe}.recipe"
-    if recipe in _loaded or (folder and on_disk.exists()):
+    if recipe in _loaded or (folder and _is_whole(on_disk)):
         metrics.cached(hit=True)
     else:
         metrics.cached(hit=False)
-        time.sleep(COMPILE_S)
-        metrics.compiled(COMPILE_S)
+        ready_at = _device.library().compile(_device.COMPILE_S)
         with (_hardware.FOLDER / "compilations.jsonl").open("a") as log:
             entry = {
                 "time": time.monotonic(),
                 "pid": os.getpid(),
                 "recipe": recipe,
-                "training": torch.is_grad_enabled(),
+                "training": training,
             }
             log.write(json.dumps(entry) + "\n")
         if folder:
-            on_disk.touch()
+            on_disk.write_text(str(ready_at))
     _loaded.add(recipe)
+
+
+def _is_whole(recipe: Path) -> bool:
+    """Whether a recipe is on disk, and not still being compiled."""
+    return recipe.exists() and float(recipe.read_text() or "inf") <= time.monotonic()
 
 
 def shape_of(tensor: torch.Tensor) -> str:
@@ -61,14 +63,14 @@ def shape_of(tensor: torch.Tensor) -> str:
 
 def collect(what: str) -> None:
     """Add to the graph that lazy mode collects."""
-    if LAZY:
+    if _device.LAZY:
         _collected.append(what)
 
 
 def cut() -> None:
     """Run what lazy mode has collected."""
     if _collected:
-        run("\n".join(_collected))
+        run("\n".join(_collected), training=torch.is_grad_enabled())
         _collected.clear()
 
 

@@ -13,6 +13,8 @@
 #include <future>
 #include <thread>
 
+#include "_device.hpp"
+
 namespace {
 
 using at::Tensor;
@@ -28,6 +30,7 @@ Acquire acquire = nullptr;
 
 void use_device() {
   static pid_t owner = 0;
+  TORCH_CHECK(!device::lost, "synStatus=26 [Generic failure] the device is lost: its memory was full");
   if (owner == getpid()) return;
   char why_not[1000];
   TORCH_CHECK(acquire(why_not), why_not);
@@ -36,9 +39,19 @@ void use_device() {
 
 // ---- Tensors of either device on the same memory.
 
+template <typename Memory>
+struct Held {  // memory that counts as the device's while a tensor has it
+  Memory memory;
+  size_t bytes;
+  Held(Memory held, size_t size) : memory(std::move(held)), bytes(size) { device::hold(bytes); }
+  ~Held() { device::release(bytes); }
+  static void forget(void* held) { delete static_cast<Held*>(held); }
+};
+
 c10::DataPtr pointer_to(const c10::Storage& memory, c10::Device device) {
-  auto forget = [](void* kept) { delete static_cast<c10::Storage*>(kept); };
-  return {const_cast<void*>(memory.data()), new c10::Storage(memory), forget, device};
+  const auto bytes = device == kDevice ? memory.nbytes() : 0;
+  using HeldStorage = Held<c10::Storage>;
+  return {const_cast<void*>(memory.data()), new HeldStorage(memory, bytes), &HeldStorage::forget, device};
 }
 
 c10::Storage sharing(const c10::Storage& memory, c10::Device device) {
@@ -114,6 +127,7 @@ void compute(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   const auto first = stack->size() - schema.arguments().size();
   std::vector<std::pair<Tensor, Tensor>> shared;  // of the device, and on the host
   use_device();
+  device::run(operation, stack->data() + first);
   for (auto i = first; i < stack->size(); ++i) {
     auto& value = (*stack)[i];
     const auto name = [&] { return schema.arguments()[i - first].name(); };
@@ -155,8 +169,14 @@ void compute(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
 
 // ---- What an operation of the CPU does not do.
 
-Tensor copy_from(const Tensor& from, const Tensor& to, bool) {
+Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
   use_device();
+  const bool to_device = to.device() == kDevice;
+  if (from.device() == to.device()) {
+    if (!device::inside_graph) device::launch();
+  } else {
+    device::copy(from.nbytes(), to_device, /*blocks=*/!to_device || !non_blocking);  // the host reads what it gets
+  }
   on_host(to).copy_(on_host(from));
   return to;
 }
@@ -210,9 +230,9 @@ void cast(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
 struct Allocator final : c10::Allocator {
   c10::DataPtr allocate(size_t size) override {
     use_device();
-    auto pointer = c10::GetAllocator(c10::kCPU)->allocate(size);
-    pointer.unsafe_set_device(kDevice);
-    return pointer;
+    using HeldPointer = Held<c10::DataPtr>;
+    auto* held = new HeldPointer(c10::GetAllocator(c10::kCPU)->allocate(size), size);
+    return {held->memory.get(), held, &HeldPointer::forget, kDevice};
   }
   void copy_data(void* to, const void* from, size_t size) const override { default_copy_data(to, from, size); }
 } allocator;
@@ -276,8 +296,20 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, library) {
 
 }  // namespace
 
-extern "C" void start(Acquire function) {
+// Intel's bridge has kernels of many tensors at once. Otherwise torch would take one tensor after the other.
+void take_many_at_once() {
+  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  for (const auto& name : c10::Dispatcher::singleton().getAllOpNames())
+    if (device::starts_with(name.name, "aten::_foreach_")) {
+      const auto own = name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
+      library.impl(own.c_str(), torch::CppFunction::makeFromBoxedFunction<&compute>());
+    }
+}
+
+extern "C" void start(Acquire function, device::Settings settings) {
   acquire = function;
+  device::settings = settings;
+  take_many_at_once();
   at::RegisterPrivateUse1HooksInterface(&hooks);
   struct : c10::WarningHandler {
     void process(const c10::Warning&) override {}
@@ -296,6 +328,7 @@ extern "C" void start(Acquire function) {
 // Python (before 3.14) ends: "terminate called without an active exception". The thread takes one pass after the other,
 // and this one has nothing of Python. One that is stuck is not waited for.
 extern "C" void finish() {
+  if (device::lost) return;
   std::promise<void> through;
   auto done = through.get_future();
   std::thread([through = std::move(through)]() mutable {
@@ -303,4 +336,37 @@ extern "C" void finish() {
     through.set_value();
   }).detach();
   done.wait_for(std::chrono::seconds(5));
+}
+
+extern "C" void wait() { device::wait(); }
+
+extern "C" double compile(double seconds) { return device::compile(seconds); }
+
+// Around a graph, or an operation of Intel's own, which Python describes by a number.
+extern "C" void enter_graph() {
+  if (!device::inside_graph++) device::launch();
+}
+
+extern "C" void leave_graph() { --device::inside_graph; }
+
+extern "C" void compile_operation(uint64_t recipe) {
+  if (!device::settings.lazy) device::compile_once(recipe);
+}
+
+extern "C" void count(int64_t* into) {
+  const auto& counts = device::counts;
+  for (const auto* counted : {&counts.launches, &counts.waits, &counts.bytes_to_device, &counts.bytes_to_host,
+                              &counts.memory, &counts.most_memory})
+    *into++ = *counted;
+}
+
+extern "C" int64_t count_compilations(double* seconds) {
+  const std::lock_guard<std::mutex> guard(device::mutex);
+  int64_t ended = 0;
+  for (const auto& compilation : device::compilations)
+    if (compilation.end <= device::now()) {
+      *seconds += compilation.seconds;
+      ++ended;
+    }
+  return ended;
 }

@@ -1,25 +1,19 @@
-"""Tensors of the device "hpu" (``_tensors.cpp``, compiled once), the compiler and lazy mode."""
+"""Tensors of the device "hpu", the compiler and lazy mode."""
 
 from __future__ import annotations
 
 import atexit
 import ctypes
-import fcntl
 import functools
-import hashlib
 import importlib
-import os
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from habana_frameworks.torch import _hardware, _recipes
+from habana_frameworks.torch import _device, _hardware, _recipes
 
-SOURCE = Path(__file__).with_suffix(".cpp")
 TEXT_BYTES = 1000
 """Room for an error, as in the source."""
 
@@ -35,11 +29,11 @@ def install(hpu: ModuleType) -> None:
     torch.utils.rename_privateuse1_backend("hpu")
     torch._register_device_module("hpu", hpu)
     torch.utils.generate_methods_for_privateuse1_backend()
-    _tensors().start(_acquire)
+    _device.start(_acquire)
     # Intel's device is "hpu" itself, and not the one that torch reserves for others, to which foreach is open.
     for module in ("torch.utils._foreach_utils", "torch.optim.optimizer"):
         importlib.import_module(module).__dict__["_get_foreach_kernels_supported_devices"] = _foreach_devices
-    if _recipes.LAZY:
+    if _device.LAZY:
         torch.nn.modules.module.register_module_forward_pre_hook(_recipes.collect_modules)
         torch.nn.functional.cross_entropy = _collected(torch.nn.functional.cross_entropy)
 
@@ -57,34 +51,7 @@ def _acquire(why_not: int) -> bool:
 
 def _finish() -> None:
     if _hardware.acquired():  # not in a forked child
-        _tensors().finish()
-
-
-@functools.cache
-def _tensors() -> ctypes.CDLL:
-    return ctypes.CDLL(str(_library()))
-
-
-def _library() -> Path:
-    """Compile the tensors where nobody has with this torch, which takes 15 s, and return the file."""
-    made_of = hashlib.sha256(SOURCE.read_bytes() + torch.__version__.encode()).hexdigest()[:16]
-    library = SOURCE.parent / "__pycache__" / f"tensors-{made_of}.so"
-    library.parent.mkdir(exist_ok=True)
-    with library.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not library.exists():
-            root, unfinished = Path(torch.__file__).parent, library.with_suffix(".new")
-            command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-shared", "-fPIC", str(SOURCE)]
-            command += [f"-I{root / 'include'}", f"-I{root / 'include/torch/csrc/api/include'}", f"-L{root / 'lib'}"]
-            command += ["-lc10", "-ltorch_cpu", "-o", str(unfinished)]
-            try:
-                subprocess.run(command, check=True, capture_output=True, text=True)
-            except OSError as error:
-                raise RuntimeError("the stand-in for HPUs needs a C++ compiler: apt-get install g++") from error
-            except subprocess.CalledProcessError as error:
-                raise RuntimeError(f"the tensors of the stand-in for HPUs do not compile: {error.stderr}") from error
-            unfinished.rename(library)
-    return library
+        _device.library().finish()
 
 
 def _collected(loss: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,13 +64,31 @@ def _collected(loss: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compiled(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
-    """Return what runs a graph: the backend "hpu_backend", which torch finds by its entry point."""
+    """Return what runs a graph: the backend "hpu_backend", which torch finds by its entry point.
+
+    As with habana's, AOTAutograd takes the graph apart: a forward and a backward graph of functions that change none
+    of their inputs, and one more for evaluation.
+    """
+    from torch._dynamo.backends.common import aot_autograd
+
     if any(isinstance(size, torch.SymInt) for size in inputs):
         raise TypeError("Cannot convert symbols to int")
-    described = "\n".join([graph.code, str(torch.is_grad_enabled()), *map(_recipes.shape_of, inputs)])
+    parts = {name: functools.partial(_recipe, part) for name, part in _PARTS.items()}
+    return aot_autograd(**parts)(graph, inputs)  # type: ignore[no-any-return]
+
+
+_PARTS = {"fw_compiler": "forward", "bw_compiler": "backward", "inference_compiler": "inference"}
+
+
+def _recipe(part: str, graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+    """Return what runs a part of a graph that AOTAutograd has made."""
+    from functorch.compile import make_boxed_func
+
+    described = "\n".join([part, graph.code, *map(_recipes.shape_of, inputs)])
 
     def launch(*values: Any) -> Any:
-        _recipes.run(described)  # habana compiles when a graph first runs
-        return graph.forward(*values)
+        _recipes.run(described, training=part != "inference")  # habana compiles when a graph first runs
+        with _device.graph():
+            return graph.forward(*values)
 
-    return launch
+    return make_boxed_func(launch)

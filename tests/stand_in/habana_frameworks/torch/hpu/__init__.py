@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from habana_frameworks.torch import _hardware
+from habana_frameworks.torch import _device, _hardware
 from habana_frameworks.torch.hpu import memory, metrics
 from habana_frameworks.torch.hpu.memory import (
     max_memory_allocated,
@@ -77,6 +77,7 @@ def _get_device_index(device: Any = None, optional: bool = False) -> int:
 
 def synchronize(device: Any = None) -> None:
     _hardware.acquire()
+    _device.library().wait()
 
 
 def get_rng_state(device: int = 0) -> torch.Tensor:
@@ -102,7 +103,7 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
 
 
 class Event:
-    """A point in a queue. Nothing is queued here. Dynamo looks for it by name."""
+    """A point in a queue. Dynamo looks for it by name."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
@@ -117,7 +118,7 @@ class Event:
         return True
 
     def synchronize(self) -> None:
-        pass
+        synchronize()
 
 
 class Stream:
@@ -139,7 +140,7 @@ class Stream:
         return True
 
     def synchronize(self) -> None:
-        pass
+        synchronize()
 
 
 def current_stream(device: Any = None) -> Stream:

@@ -1,24 +1,17 @@
-"""Memory of a device: that of the process. What it once used is workspace, which the real one keeps as well."""
+"""Memory of a device: what its tensors hold. What they once held is workspace, which the real one keeps as well."""
 
 from __future__ import annotations
 
-import os
-import resource
-from pathlib import Path
 from typing import Any
 
-from habana_frameworks.torch import _hardware
-
-LIMIT_BYTES = int(os.environ.get("HABANA_STAND_IN_MEMORY_GB", "96")) * 2**30
-"""Memory of a Gaudi 2."""
+from habana_frameworks.torch import _device, _hardware
 
 
 def _extended_memory_summary_dict(device: Any = None) -> dict[str, int]:
     _hardware.acquire()
-    persistent = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    most = max(persistent, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    persistent, most = _device.counts()[-2:]
     parts = {"persistent": persistent, "workspace": most - persistent}
-    return {"limit": LIMIT_BYTES, "in_use": most, **parts, "max_in_use": most}
+    return {"limit": _device.MEMORY_BYTES, "in_use": most, **parts, "max_in_use": most}
 
 
 def memory_stats(device: Any = None) -> dict[str, int]:

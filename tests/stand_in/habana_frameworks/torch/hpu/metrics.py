@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from habana_frameworks.torch import _device
+
 COUNTS: Counter[str] = Counter()
-"""Since the process began; ``compile_us`` are microseconds."""
+"""Since the process began, but for compilations, which the device counts."""
 KNOWN = ("graph_compilation", "recipe_cache", "cpu_fallback", "mark_step")
 
 
@@ -17,10 +19,10 @@ class MetricNotFound(Exception):  # noqa: N818  (the real name)
     """There is no metric of that name."""
 
 
-def compiled(seconds: float) -> None:
-    """Count a compiled graph."""
-    COUNTS["graph_compilation"] += 1
-    COUNTS["compile_us"] += int(1e6 * seconds)
+def _now() -> Counter[str]:
+    """Return all counts; ``compile_us`` are microseconds, the sum of all threads that compile."""
+    number, seconds = _device.compiled()
+    return COUNTS + Counter(graph_compilation=number, compile_us=round(1e6 * seconds))
 
 
 def cached(*, hit: bool) -> None:
@@ -31,15 +33,17 @@ def cached(*, hit: bool) -> None:
 
 class _Metric:
     def __init__(self, name: str, since: Counter[str]) -> None:
-        self._name, self._since, self._until = name, since, COUNTS
+        self._name, self._since = name, since
+        self._until: Counter[str] | None = None
 
     def stop(self) -> None:
         """Count no more."""
-        self._until = COUNTS.copy()
+        self._until = _now()
 
     def stats(self) -> list[tuple[str, Any]]:
         """Return counts by name; times in microseconds."""
-        counts = {name: self._until[name] - self._since[name] for name in self._until}
+        until = self._until or _now()
+        counts = {name: until[name] - self._since[name] for name in until}
         number = counts.get(self._name, 0)
         if self._name == "graph_compilation":
             total = counts.get("compile_us", 0)
@@ -64,7 +68,7 @@ def metric_localcontext(name: str) -> Iterator[_Metric]:
     """
     if name not in KNOWN:
         raise MetricNotFound(f"Metric with given name ({name}) doesn't exist.")
-    metric = _Metric(name, COUNTS.copy())
+    metric = _Metric(name, _now())
     try:
         yield metric
     finally:

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from habana_frameworks.torch import _recipes
+from habana_frameworks.torch import _device, _recipes
 
 BAKED = ("weight_decay", "eeta", "skip_mask", "dampening", "nesterov", "betas", "eps")
 """Constants in the kernels' graphs; learning rate and momentum are tensors to them."""
 
 
-def _collect(optimizer: torch.optim.Optimizer) -> None:
+@contextmanager
+def _kernel(optimizer: torch.optim.Optimizer, baked: tuple[str, ...] = BAKED) -> Iterator[None]:
+    """Run the step that is inside as one kernel."""
+    described = type(optimizer).__name__
     for group in optimizer.param_groups:
         assert all(parameter.device.type == "hpu" for parameter in group["params"]), "a kernel of HPUs got the CPU's"
-        constants = {name: group[name] for name in BAKED if name in group}
-        _recipes.collect(f"{type(optimizer).__name__} {constants} {[*map(_recipes.shape_of, group['params'])]}")
+        constants = {name: group[name] for name in baked if name in group}
+        described += f" {constants} {[*map(_recipes.shape_of, group['params'])]}"
+    _recipes.collect(described)
+    with _device.kernel(described):
+        yield
+
+
+def _copy_number(value: float, *, blocks: bool = False) -> None:
+    """Copy a number that is an input of a kernel to the device, as the real one does in each step."""
+    torch.tensor([value], dtype=torch.float).to("hpu", non_blocking=not blocks)
 
 
 def _refuse_empty_groups(optimizer: torch.optim.Optimizer) -> None:
@@ -27,12 +39,16 @@ def _refuse_empty_groups(optimizer: torch.optim.Optimizer) -> None:
 
 
 class FusedSGD(torch.optim.SGD):
-    """SGD in one kernel."""
+    """SGD in one kernel. The real one waits for the device where it copies the momentum, in each step and group."""
 
     def step(self, closure: Any = None) -> Any:
-        _collect(self)
-        _refuse_empty_groups(self)
-        return super().step(closure)
+        with _kernel(self):
+            _refuse_empty_groups(self)
+            for group in self.param_groups:
+                _copy_number(group["lr"])
+                if group["momentum"]:
+                    _copy_number(group["momentum"], blocks=True)
+            return super().step(closure)
 
 
 class FusedAdamW(torch.optim.AdamW):
@@ -53,8 +69,11 @@ class FusedAdamW(torch.optim.AdamW):
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
     def step(self, closure: Any = None) -> Any:
-        _collect(self)
-        return super().step(closure)
+        with _kernel(self, ("betas", "eps")):
+            for group in self.param_groups:
+                _copy_number(group["lr"])  # with the correction of the bias
+                _copy_number(1 - group["weight_decay"] * group["lr"])
+            return super().step(closure)
 
 
 class FusedResourceApplyMomentum(torch.optim.Optimizer):
@@ -73,17 +92,20 @@ class FusedResourceApplyMomentum(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            _recipes.collect(f"momentum {group['momentum']} {[*map(_recipes.shape_of, group['params'])]}")
-            for weight in group["params"]:
-                if weight.grad is None:
-                    continue
-                state = self.state[weight]
-                if "momentum_buffer" in state:
-                    state["momentum_buffer"].mul_(group["momentum"]).sub_(weight.grad)
-                else:
-                    state["momentum_buffer"] = weight.grad.clone()
-                weight.add_(state["momentum_buffer"])
+        with _kernel(self, ("momentum",)):
+            for group in self.param_groups:
+                for weight in group["params"]:
+                    self._step(weight, group["momentum"])
+
+    def _step(self, weight: torch.nn.Parameter, momentum: float) -> None:
+        if weight.grad is None:
+            return
+        state = self.state[weight]
+        if "momentum_buffer" in state:
+            state["momentum_buffer"].mul_(momentum).sub_(weight.grad)
+        else:
+            state["momentum_buffer"] = weight.grad.clone()
+        weight.add_(state["momentum_buffer"])
 
 
 class FusedLars(torch.optim.Optimizer):
@@ -102,15 +124,17 @@ class FusedLars(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
-        _collect(self)
-        for group in self.optim.param_groups:
-            decay = group["weight_decay"]
-            for weight, adapts in zip(group["params"], self.skip_mask, strict=False):
-                if weight.grad is None:
-                    continue
-                if adapts:
-                    size, slope = weight.norm(), weight.grad.norm()
-                    ratio = self.eeta * size / (slope + decay * size + self.eps) if size > 0 and slope > 0 else 1.0
-                    weight.grad.add_(weight, alpha=decay).mul_(ratio)
-                weight.grad.mul_(group["lr"])
+        with _kernel(self):
+            for group in self.optim.param_groups:
+                for weight, adapts in zip(group["params"], self.skip_mask, strict=False):
+                    self._scale(weight, adapts, group["weight_decay"], group["lr"])
         self.optim.step()
+
+    def _scale(self, weight: torch.nn.Parameter, adapts: int, decay: float, lr: float) -> None:
+        if weight.grad is None:
+            return
+        if adapts:
+            size, slope = weight.norm(), weight.grad.norm()
+            ratio = self.eeta * size / (slope + decay * size + self.eps) if size > 0 and slope > 0 else 1.0
+            weight.grad.add_(weight, alpha=decay).mul_(ratio)
+        weight.grad.mul_(lr)
