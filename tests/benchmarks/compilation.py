@@ -129,7 +129,7 @@ def measure(folder: Path, arm: str, arguments: argparse.Namespace) -> dict[str, 
             print(line, end="", flush=True)
             lines.append(line)
     assert process.returncode == 0, "the sweep failed"
-    training = [entry["recipe"] for entry in compilations(locks) if entry["training"]]
+    training = [entry["recipe"] for entry in compilations(locks) if entry["part"] == "forward"]
     return {**json.loads(lines[-1]), "graphs": len(set(training)), "compilations": len(training)}
 
 

@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("configs", type=Path)
     parser.add_argument("--loop", default="tests.benchmarks.stamped_bert:train_loop")
     parser.add_argument("--at-a-time", type=int, default=2)
+    parser.add_argument("--gpus", type=int, default=0, help="of each trial")
     given = parser.parse_args()
     configs, loop = json.loads(given.configs.read_text()), given.loop
 
@@ -57,7 +58,7 @@ def main() -> None:
 
     os.environ["PYTHONPATH"] = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
     tuner = tune.Tuner(
-        tune.with_resources(trainable, {"cpu": 1}),
+        tune.with_resources(trainable, {"cpu": 1, "gpu": given.gpus}),
         tune_config=tune.TuneConfig(max_concurrent_trials=given.at_a_time, reuse_actors=True),
         run_config=tune.RunConfig(name="tune", storage_path=str(given.configs.parent / "plain"), verbose=0),
         param_space={"number": tune.grid_search(list(range(len(configs))))},

@@ -14,9 +14,10 @@ where ``gap_s`` is the median time from a trial's last report, when its place is
 the trial that takes it; ``sweep_s`` is the whole sweep, the start of Ray's workers included (of Ray itself in
 ``reused``, where ``fit`` starts it; the other two begin it before); ``command_s`` is the whole command, with Python's
 start, Ray's and the end; ``processes`` and ``peak_pss_gb`` count the process tree. The ratios are each way's figure
-over that of ``warm``. Takes about 10 minutes on 2 cores; ``--ways reused warm`` takes one.
+over that of ``warm``. Takes about 10 minutes on 2 cores; ``--ways reused warm`` takes one. With ``--device cuda``, each
+trial has a GPU, and there is one at a time.
 
-    python tests/benchmarks/trial_turnaround.py [--trials 24] [--ways reused warm]
+    python tests/benchmarks/trial_turnaround.py [--trials 24] [--ways reused warm] [--device cuda]
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ from tests.benchmarks.stamped_bert import train_loop
 
 STAMPED = replace(EXPERIMENT, train_loop=train_loop)
 WAYS = ("plain", "reused", "warm")
-AT_A_TIME = 2
-"""Trials at a time: a worker each on 2 cores."""
+AT_A_TIME = {"cpu": 2, "cuda": 1}
+"""Trials at a time: a worker each on 2 cores, or on one GPU."""
 
 
 def main() -> None:
@@ -57,19 +58,21 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=24)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--way", choices=WAYS, help="run one way in this process (used by the benchmark)")
+    parser.add_argument("--device", choices=AT_A_TIME, default="cpu")
     arguments = parser.parse_args()
+    device = arguments.device
     if arguments.way:
         run = run_command if arguments.way == "warm" else run_plain
-        print(json.dumps(run(arguments.trials)))
+        print(json.dumps(run(arguments.trials, device)))
         return
     from gaudi_tune.plan.planner import make_plan
 
     with tempfile.TemporaryDirectory() as folder:
         configs = Path(folder) / "configs.json"
         configs.write_text(
-            json.dumps(configurations(make_plan(EXPERIMENT, options_of("reused", arguments.trials, folder))))
+            json.dumps(configurations(make_plan(EXPERIMENT, options_of("reused", arguments.trials, folder, device))))
         )
-        figures = {way: measure(way, arguments.trials, configs) for way in arguments.ways}
+        figures = {way: measure(way, arguments.trials, configs, device) for way in arguments.ways}
     ratios = {
         f"{what}_ratio": {
             way: round(figures[way][f"{what}_s"] / figures["warm"][f"{what}_s"], 2)
@@ -81,17 +84,13 @@ def main() -> None:
     print(json.dumps({**figures, **ratios}))
 
 
-def measure(way: str, trials: int, configs: Path) -> dict[str, Any]:
+def measure(way: str, trials: int, configs: Path, device: str) -> dict[str, Any]:
     """Run one way in a separate process and watch its process tree."""
-    command = [sys.executable, __file__, "--way", way, "--trials", str(trials)]
+    command = [sys.executable, __file__, "--way", way, "--trials", str(trials), "--device", device]
     if way == "reused":
-        command = [
-            sys.executable,
-            str(PROJECT_ROOT / "tests/benchmarks/plain_tune.py"),
-            str(configs),
-            "--at-a-time",
-            "2",
-        ]
+        script = str(PROJECT_ROOT / "tests/benchmarks/plain_tune.py")
+        command = [sys.executable, script, str(configs), "--at-a-time", str(AT_A_TIME[device])]
+        command += ["--gpus", "1"] if device == "cuda" else []
     began = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -105,18 +104,18 @@ def measure(way: str, trials: int, configs: Path) -> dict[str, Any]:
             raise SystemExit(f"the {way} way failed")
     command_s = round(time.monotonic() - began, 1)
     figures: dict[str, Any] = json.loads(lines[-1])
-    figures["gap_s"] = median_gap(figures.pop("trials"))
+    figures["gap_s"] = median_gap(figures.pop("trials"), AT_A_TIME[device])
     watched = {"processes": monitor.processes, "peak_pss_gb": round(monitor.peak_pss / 1e9, 2)}
     return {**figures, "command_s": command_s, **watched}
 
 
-def options_of(way: str, trials: int, storage: str) -> SweepOptions:
+def options_of(way: str, trials: int, storage: str, device: str) -> SweepOptions:
     """Return the options of the sweep."""
     return SweepOptions(
         num_samples=trials,
         confirm=0,
         recipe="sample",
-        device="cpu",
+        device=device,
         epochs=1,
         settings=("train_samples=128", "val_samples=64"),
         search="random",
@@ -128,10 +127,10 @@ def options_of(way: str, trials: int, storage: str) -> SweepOptions:
     )
 
 
-def run_command(trials: int) -> dict[str, Any]:
+def run_command(trials: int, device: str) -> dict[str, Any]:
     """Run the command that a user of this project runs, and return its times."""
     with tempfile.TemporaryDirectory() as storage:
-        options = options_of("warm", trials, storage)
+        options = options_of("warm", trials, storage, device)
         assert command_line.run(STAMPED, options, ["python", __file__]) == 0
         folder = Path(storage, str(options.name))
         reports = [read_last_report(file) for file in folder.glob("*/result.json")]
@@ -146,7 +145,7 @@ def read_last_report(file: Path) -> dict[str, Any]:
     return report
 
 
-def run_plain(trials: int) -> dict[str, Any]:
+def run_plain(trials: int, device: str) -> dict[str, Any]:
     """Run the same trials as Ray's guide has it: a function that makes a TorchTrainer for each trial."""
     import ray
     from ray import tune
@@ -160,7 +159,7 @@ def run_plain(trials: int) -> dict[str, Any]:
     from gaudi_tune.private.setup_worker import FORK_SERVER
 
     with tempfile.TemporaryDirectory() as storage:
-        plan = make_plan(STAMPED, options_of("plain", trials, storage))
+        plan = make_plan(STAMPED, options_of("plain", trials, storage, device))
         with temporary_environment({FORK_SERVER: "off"}):  # its copies belong to the warm way
             start_ray(plan)
         # The function below must not hold the plan, or every trial would import all that a plan is made of.
@@ -170,7 +169,7 @@ def run_plain(trials: int) -> dict[str, Any]:
             TorchTrainer(
                 train_loop,
                 train_loop_config=configs[config["number"]],
-                scaling_config=ScalingConfig(num_workers=num_workers),
+                scaling_config=ScalingConfig(num_workers=num_workers, use_gpu=device == "cuda"),
                 run_config=RunConfig(
                     name=tune.get_context().get_trial_id(), storage_path=storage, callbacks=[TuneReportCallback()]
                 ),
@@ -205,12 +204,12 @@ def configurations(plan: Plan) -> list[dict[str, Any]]:
     return [{**plan.settings, **config} for config in proposals if isinstance(config, dict)]
 
 
-def median_gap(trials: list[dict[str, Any]]) -> float:
+def median_gap(trials: list[dict[str, Any]], at_a_time: int) -> float:
     """Return the median number of seconds from a trial's last report to the first step of the trial in its place.
 
-    The trial that begins as number n + 2 takes the place of the one that ended as number n.
+    With two at a time, the trial that begins as number n + 2 takes the place of the one that ended as number n.
     """
-    starts = sorted(trial[names.FIRST_STEP_AT] for trial in trials)[AT_A_TIME:]
+    starts = sorted(trial[names.FIRST_STEP_AT] for trial in trials)[at_a_time:]
     ends = sorted(trial["reported_at"] for trial in trials)
     return round(statistics.median(start - end for start, end in zip(starts, ends, strict=False)), 3)
 

@@ -102,7 +102,7 @@ def ownerships(folder: Path) -> list[Ownership]:
 
 
 def compilations(folder: Path) -> list[dict[str, Any]]:
-    """Return each compilation in their order: its recipe, by which process, and whether it trains."""
+    """Return each compilation of a graph in their order: its recipe, by which process, and of which part of a model."""
     log = folder / "compilations.jsonl"
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 

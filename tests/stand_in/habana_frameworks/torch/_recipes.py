@@ -22,12 +22,12 @@ _collected: list[str] = []
 """What lazy mode has collected since the last mark_step."""
 
 
-def run(graph: str, *, training: bool) -> None:
+def run(graph: str, part: str) -> None:
     """Have the recipe of a graph: from this process, from the node's disk, or by compiling it.
 
     Args:
         graph: All that makes a graph another one: operations, constants, shapes and types.
-        training: Whether it is the forward or the backward pass of a training step.
+        part: What it is of a model: forward or backward in training, inference, or operations that lazy mode collected.
     """
     _hardware.acquire()
     recipe = hashlib.sha256(graph.encode()).hexdigest()[:16]
@@ -43,7 +43,7 @@ def run(graph: str, *, training: bool) -> None:
                 "time": time.monotonic(),
                 "pid": os.getpid(),
                 "recipe": recipe,
-                "training": training,
+                "part": part,
             }
             log.write(json.dumps(entry) + "\n")
         if folder:
@@ -70,7 +70,7 @@ def collect(what: str) -> None:
 def cut() -> None:
     """Run what lazy mode has collected."""
     if _collected:
-        run("\n".join(_collected), training=torch.is_grad_enabled())
+        run("\n".join(_collected), "collected")
         _collected.clear()
 
 

@@ -73,21 +73,22 @@ def compiled(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callabl
 
     if any(isinstance(size, torch.SymInt) for size in inputs):
         raise TypeError("Cannot convert symbols to int")
-    parts = {name: functools.partial(_recipe, part) for name, part in _PARTS.items()}
-    return aot_autograd(**parts)(graph, inputs)  # type: ignore[no-any-return]
-
-
-_PARTS = {"fw_compiler": "forward", "bw_compiler": "backward", "inference_compiler": "inference"}
+    compile_parts = aot_autograd(
+        fw_compiler=functools.partial(_recipe, "forward"),
+        bw_compiler=functools.partial(_recipe, "backward"),
+        inference_compiler=functools.partial(_recipe, "inference"),
+    )
+    return compile_parts(graph, inputs)
 
 
 def _recipe(part: str, graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
     """Return what runs a part of a graph that AOTAutograd has made."""
-    from functorch.compile import make_boxed_func
+    from torch._functorch._aot_autograd.utils import make_boxed_func
 
     described = "\n".join([part, graph.code, *map(_recipes.shape_of, inputs)])
 
     def launch(*values: Any) -> Any:
-        _recipes.run(described, training=part != "inference")  # habana compiles when a graph first runs
+        _recipes.run(described, part)  # habana compiles when a graph first runs
         with _device.graph():
             return graph.forward(*values)
 
