@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from gaudi_tune.define.options import PROJECT_ROOT
+from tests.on_gpu.probing import KILLED, LARGEST
 
 pytestmark = [pytest.mark.cuda, pytest.mark.workers, pytest.mark.with_the_others]
 
@@ -68,5 +69,35 @@ def test_a_trial_leaves_no_memory_behind(sweep: Sweep) -> None:
 
 
 def test_trials_that_run_out_of_memory_fail_and_teach_the_search(sweep: Sweep) -> None:
-    print(sweep.summary)
-    print(sweep.printed)
+    """Two thirds of the space need too much. What the search proposes after it has seen a few has memory enough."""
+    too_large = [int(run.data.params["width"]) > LARGEST for run in sweep.runs()]
+    assert sweep.summary["trials"] == {"failed": sum(too_large), "finished": TRIALS - sum(too_large)}
+    assert 1 <= sum(too_large) <= TRIALS // 4
+    assert "out of memory on the device" in sweep.printed
+
+
+def test_a_killed_worker_costs_no_trial(sweep: Sweep) -> None:
+    assert (sweep.folder.parent / KILLED).exists()
+    assert "lost its workers, continues on new ones" in sweep.printed
+
+
+def test_a_worker_has_a_process_group_and_its_device(sweep: Sweep) -> None:
+    backend, device = {"cuda": ("nccl", "cuda:0"), "cpu": ("gloo", "cpu")}[sweep.kind]
+    assert {(report["backend"], report["device"], report["sum"]) for report in sweep.reports} == {
+        (backend, device, 1.0)
+    }
+
+
+def test_workers_are_copies_of_one_process_only_where_no_gpu_is_used(sweep: Sweep) -> None:
+    assert {report["is_copy"] for report in sweep.reports} == {sweep.kind == "cpu"}
+
+
+def test_the_device_is_named_and_measured(sweep: Sweep) -> None:
+    (run, *_) = sweep.runs()
+    measured = "gpu_0" if sweep.kind == "cuda" else "cpu"
+    assert f"system/{measured}_utilization_percentage" in run.data.metrics
+    assert all(device.startswith(sweep.kind) for device in sweep.summary["device_time"]["devices"])
+    if sweep.kind == "cuda":
+        counts = sweep.summary["device_counts"].values()
+        assert all(one["peak_memory_gb"] > 0 for one in counts)
+        assert any("device_utilization" in one for one in counts)
