@@ -29,6 +29,8 @@ from typing import NamedTuple
 
 from gaudi_tune.define.options import PROJECT_ROOT
 
+PATIENCE = 3
+"""How many times a part's limit it may take without a GPU."""
 VERSIONS = """
 import json, subprocess, mlflow, ray, torch
 found = {"torch": torch.__version__, "ray": ray.__version__, "mlflow": mlflow.__version__}
@@ -74,6 +76,7 @@ def parts_on(device: str, out: Path) -> dict[str, Part]:
 
 def run(name: str, part: Part, device: str, out: Path) -> Ended:
     """Run a part, and end it with all that it started when its time is over."""
+    limit_s = part.limit_s if device == "cuda" else PATIENCE * part.limit_s
     own = {"PYTHONPATH": f"{PROJECT_ROOT}:{os.environ.get('PYTHONPATH', '')}", "PYTHONUNBUFFERED": "1"}
     own |= {} if device == "cuda" else {"ON_GPU_AS": device}
     printed, began = out / f"{name}.txt", time.monotonic()
@@ -88,9 +91,9 @@ def run(name: str, part: Part, device: str, out: Path) -> Ended:
         )
         status: int | str
         try:
-            status = process.wait(part.limit_s)
+            status = process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            status = f"ended after {part.limit_s} s"
+            status = f"ended after {limit_s} s"
         end(process)
     lines = printed.read_text(errors="replace").splitlines() or [""]
     return Ended(status, round(time.monotonic() - began, 1), lines[-1])
