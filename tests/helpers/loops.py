@@ -29,6 +29,7 @@ from ray.train import Checkpoint
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gaudi_tune.devices.cpu import CPU, Cpu
+from gaudi_tune.devices.find import worker_device
 from gaudi_tune.group import worker_group
 from gaudi_tune.training.session import get_checkpoint, get_context, report, trial_folder
 from gaudi_tune.training.trial_config import TrialConfig
@@ -368,8 +369,8 @@ HOARD: list[torch.Tensor] = []
 
 
 def leaking(config: dict[str, Any]) -> None:
-    """Leave so many megabytes behind in the process, or use them for a moment, and report which process that is."""
-    used = torch.ones(config["megabytes"] * 2**18)
+    """Leave so many megabytes behind on the device, or use them for a moment, and report which process that is."""
+    used = torch.ones(config["megabytes"] * 2**18, device=worker_device())
     if not config["frees"]:
         HOARD.append(used)
     pid_and_variables = {"worker_pid": os.getpid(), **{name: os.environ.get(name) for name in HABANAS}}

@@ -71,7 +71,7 @@ def test_a_trial_leaves_no_memory_behind(sweep: Sweep) -> None:
 def test_trials_that_run_out_of_memory_fail_and_teach_the_search(sweep: Sweep) -> None:
     """Two thirds of the space need too much. What the search proposes after it has seen a few has memory enough."""
     too_large = [int(run.data.params["width"]) > LARGEST for run in sweep.runs()]
-    assert sweep.summary["trials"] == {"failed": sum(too_large), "finished": TRIALS - sum(too_large)}
+    assert sweep.summary["counts"] == {"failed": sum(too_large), "finished": TRIALS - sum(too_large)}
     assert 1 <= sum(too_large) <= TRIALS // 4
     assert "out of memory on the device" in sweep.printed
 
