@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import importlib
 import json
@@ -365,14 +366,13 @@ class Unprepared(Cpu):
 
 
 HABANAS = ("LD_PRELOAD", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PT_HPU_LAZY_MODE")
-HOARD: list[torch.Tensor] = []
 
 
 def leaking(config: dict[str, Any]) -> None:
     """Leave so many megabytes behind on the device, or use them for a moment, and report which process that is."""
     used = torch.ones(config["megabytes"] * 2**18, device=worker_device())
     if not config["frees"]:
-        HOARD.append(used)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(used))  # as a library in C does that forgets it
     pid_and_variables = {"worker_pid": os.getpid(), **{name: os.environ.get(name) for name in HABANAS}}
     report({"epoch": 1, **pid_and_variables}, save=partial(_write, epoch=1))
 
