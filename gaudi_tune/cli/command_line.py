@@ -18,7 +18,7 @@ import tyro
 
 from gaudi_tune.base.collection import no_collection
 from gaudi_tune.base.errors import SweepError, written
-from gaudi_tune.base.terminal import prepare_terminal
+from gaudi_tune.base.terminal import in_notebook, prepare_terminal
 from gaudi_tune.base.words import did_you_mean, format_params, format_value, harmless, in_columns
 from gaudi_tune.cli import experiment_script
 from gaudi_tune.define.config_file import merged, read_config
@@ -55,6 +55,12 @@ def main(experiment: Experiment, description: str | None = None, arguments: Sequ
     """
     if experiment_script.is_loading:
         raise experiment_script.MainCalled(experiment, description)
+    if in_notebook() and not hasattr(sys.modules["__main__"], "__file__"):  # a script under %run has a file
+        raise SweepError(
+            "main() reads the command line of a script and ends the process; in a notebook, write "
+            "results = build_tuner(EXPERIMENT, num_samples=20).fit() instead (from gaudi_tune import build_tuner), "
+            "with your Experiment(...) for EXPERIMENT"
+        )
     prepare_terminal()
     arguments = sys.argv[1:] if arguments is None else arguments
     with quiet_broken_pipe():

@@ -17,6 +17,7 @@ from ray.tune.schedulers import TrialScheduler
 from gaudi_tune.base import names
 from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.base.kept_in_process import KeptInProcess
+from gaudi_tune.base.terminal import in_notebook
 from gaudi_tune.define.budget import REPORTS
 from gaudi_tune.define.objective import point_in
 from gaudi_tune.define.sweep_plan import STUDY_FILE, Plan
@@ -35,7 +36,8 @@ from gaudi_tune.on_ray.trials import last_failure, number_of
 from gaudi_tune.private.ray_core import free_orphans, waiting_actors
 from gaudi_tune.private.ray_tune import actor_of
 from gaudi_tune.show.notify import Notify
-from gaudi_tune.show.pictures.page import LivePage, in_notebook
+from gaudi_tune.show.pictures.cell import ShowInCell
+from gaudi_tune.show.pictures.page import LivePage
 from gaudi_tune.show.pictures.report import DrawPictures
 from gaudi_tune.show.progress import ShowProgress
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE
@@ -108,9 +110,9 @@ class SweepRun(KeptInProcess, tune.Callback):
         """Takes requests of people, from any thread."""
         searcher.source_is_exhausted = self.steering.end_search
         self.page = LivePage(plan, announcer.tracker_address, self.steering.ask)
-        self.views += [self.page, DrawPictures(plan, announcer.tracker_address, announcer.show)]
-        if not in_notebook():  # a notebook shows the page instead
-            self.views.append(ShowProgress(plan))
+        self.views += [self.page, DrawPictures(plan, announcer.tracker_address, announcer.show), ShowProgress(plan)]
+        if in_notebook():
+            self.views.append(ShowInCell(self.page))
         if options.notify is not None:
             self.views.append(Notify(plan, options.notify))
 

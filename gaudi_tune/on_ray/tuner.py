@@ -334,6 +334,7 @@ class SweepTuner(tune.Tuner):
                 checkpoint_at_end=False,  # by default Tune would save every trial at its end
             ),
             verbose=0,
+            progress_reporter=tune.CLIReporter(),  # Tune's own choice for a notebook clears the output of the cell
         )
 
 

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gaudi_tune.base import names
+from gaudi_tune.base.terminal import in_notebook
 from gaudi_tune.base.words import counted, duration, format_params, format_score, format_value, last_line
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.confirmation import confirming
@@ -35,7 +36,8 @@ class ShowProgress:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._started_at = self._printed_at = time.monotonic()
-        self._console = Console(soft_wrap=True)
+        # The kernel of a notebook takes lines, but sets FORCE_COLOR, which rich takes for a terminal.
+        self._console = Console(soft_wrap=True, force_jupyter=False, force_terminal=False if in_notebook() else None)
         self._live: Live | None = None
         self._failure = ""
         """The error of the trial that ended last; "" if it did not fail."""

@@ -1,8 +1,8 @@
 """The live page of a sweep: report.html, which follows the sweep and takes requests, from a server in this process.
 
-Only this machine reaches the server, and only people with the token in its address. Its threads never read the state,
-but the last :class:`~gaudi_tune.show.pictures.sweep_view.SweepView`, which Tune's event loop makes while somebody
-watches.
+Only this machine reaches the server, and only people with the token in its address. The cell of a notebook has the
+same page, and asks through the kernel. Threads that answer never read the state, but the last
+:class:`~gaudi_tune.show.pictures.sweep_view.SweepView`, which Tune's event loop makes while somebody watches.
 """
 
 from __future__ import annotations
@@ -48,8 +48,6 @@ LINGERS_S = 10.0
 ANSWER_WITHIN_S = 20.0
 """How long a request of a person waits for Tune's event loop."""
 MAX_REQUEST_BYTES = 64 * 2**10
-FRAME_HEIGHT = 900
-"""The height of the page in a notebook, in pixels."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",  # the address has the token
@@ -57,10 +55,10 @@ HEADERS = {
 }
 POLICY = (
     "default-src 'none'; script-src 'self' 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src data: blob:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors http://localhost:* http://127.0.0.1:*"
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""The page's Content-Security-Policy. It allows the page's own scripts, the styles that plotly writes, the blobs of
-plotly's camera, and frames in notebooks of this machine."""
+"""The page's Content-Security-Policy. It allows the page's own scripts, the styles that plotly writes, and the blobs of
+plotly's camera."""
 
 
 class LivePage:
@@ -74,7 +72,7 @@ class LivePage:
         self.address: str | None = None
         """The address of the page; None while the server does not run."""
         self._server: _Server | None = None
-        self._view: SweepView | None = None
+        self.view: SweepView | None = None
         self._has_news = False
         self._next_view_at = self._requested_at = 0.0  # monotonic time
         self._version = 0
@@ -94,11 +92,11 @@ class LivePage:
         """Start the server, note that there are news, or show the end."""
         self._has_news = True
         if isinstance(event, SweepBegan):
-            self._update_view(state)
+            self.update_view(state)
             self._start()
         elif isinstance(event, SweepEnded) and self._server is not None:
-            self._update_view(state)
-            if self._is_watched():
+            self.update_view(state)
+            if self.is_watched():
                 self._end_was_seen.wait(LAST_LOOK_S)
             timer = threading.Timer(LINGERS_S, self._server.close)
             timer.daemon = True
@@ -106,19 +104,21 @@ class LivePage:
 
     def tick(self, state: SweepState) -> None:
         """Make a new view if there are news and somebody watches."""
-        if self._has_news and self._is_watched() and time.monotonic() >= self._next_view_at:
-            self._update_view(state)
+        if self._has_news and self.is_watched() and time.monotonic() >= self._next_view_at:
+            self.update_view(state)
 
-    def _is_watched(self) -> bool:
+    def is_watched(self) -> bool:
+        """Whether somebody looks."""
         return time.monotonic() - self._requested_at < WATCHED_FOR_S
 
-    def _update_view(self, state: SweepState) -> None:
+    def update_view(self, state: SweepState) -> None:
+        """Make a new view."""
         start, self._has_news = time.monotonic(), False
-        view = SweepView.take(self.plan, state, self._tracker_address(), self._view)
+        view = SweepView.take(self.plan, state, self._tracker_address(), self.view)
         head, rows = view.head(), {trial.number: trial.row() for trial in view.trials}
         with self._lock:
             self._version += 1
-            self._view, self._head = view, {**head, "pictures": list(PICTURES)}
+            self.view, self._head = view, {**head, "pictures": list(PICTURES)}
             for number, row in rows.items():
                 if number not in self._rows or self._rows[number][1] != row:
                     self._rows[number] = (self._version, row)
@@ -134,12 +134,46 @@ class LivePage:
         self.address = f"http://{HOST}:{self._server.server_port}/{self.token}/"
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="page", daemon=True).start()
         print(f"page    {self.address}", flush=True)
-        if in_notebook():
-            from IPython.display import IFrame, display
 
-            display(IFrame(self.address, "100%", FRAME_HEIGHT))
+    # Threads of the server, or of a cell, call these.
 
-    # The server's threads call these.
+    def answer(self, address: str, body: bytes | None) -> tuple[HTTPStatus, str, bytes]:
+        """Return status, kind and content of the answer to a GET, or to a POST with a body.
+
+        The address, below the page's own, is ``plotly.js``, ``sweep``, ``picture/NAME`` or ``ask``, and may have the
+        version that the page knows.
+        """
+        parts = urlsplit(address)
+        folder, _, name = parts.path.partition("/")
+        since = parse_qs(parts.query).get("since", ["0"])[0]
+        known_version = int(since) if is_digits(since) else 0
+        status = HTTPStatus.OK
+        if body is not None and parts.path == "ask":
+            status, data = self._grant(body)
+        elif body is None and parts.path == "plotly.js":
+            return status, "text/javascript", _plotly()
+        elif body is None and parts.path == "sweep":
+            data = self.news(known_version)
+        elif body is None and folder == "picture" and name in PICTURES:
+            data = self.picture(name, known_version)
+        else:
+            status, data = HTTPStatus.NOT_FOUND, {"error": f"there is no {parts.path}"}
+        return status, "application/json", json.dumps(data, default=str).encode()
+
+    def _grant(self, body: bytes) -> tuple[HTTPStatus, dict[str, Any]]:
+        """Pass on a request, and return status and content of its answer."""
+        try:
+            request = json.loads(body)
+            if not isinstance(request, dict):
+                raise SweepError('a request must be a JSON object, such as {"do": "stop", "trial": 7}')
+            return HTTPStatus.OK, {"done": self.ask(request).result(ANSWER_WITHIN_S)}
+        except (NoAnswerError, TimeoutError):
+            message = f"the sweep is busy for more than {ANSWER_WITHIN_S:g} s; it will do it later"
+            return HTTPStatus.SERVICE_UNAVAILABLE, {"error": message}
+        except (json.JSONDecodeError, RecursionError) as error:
+            return HTTPStatus.BAD_REQUEST, {"error": f"the request is not JSON: {error}"}
+        except ValueError as error:
+            return HTTPStatus.BAD_REQUEST, {"error": str(error)}
 
     def news(self, known_version: int) -> dict[str, Any]:
         """Return what has changed since the version that the page knows. The current version alone means nothing."""
@@ -158,7 +192,7 @@ class LivePage:
         with self._drawing:
             version, next_draw_at, data = self._pictures.get(name, (0, 0.0, {}))
             with self._lock:
-                view_version, view = self._version, self._view
+                view_version, view = self._version, self.view
             assert view is not None, "the server starts after the first view"
             if version != view_version and (time.monotonic() >= next_draw_at or not view.running):
                 start = time.thread_time()
@@ -191,8 +225,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers requests for ``/TOKEN/``, which is the page, and below it ``plotly.js``, ``sweep``, ``picture/NAME`` and
-    ``ask``. It refuses all others."""
+    """Answers requests for ``/TOKEN/``, which is the page, and for what is below it. It refuses all others."""
 
     server: _Server
     timeout = 30
@@ -200,44 +233,21 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         page, path = self.server.page, self._allowed_path()
-        if path is None:
-            return
-        folder, _, name = path.partition("/")
         if path == "":
             body = render(page.plan, live=True, nonce=page.nonce).encode()
-            self._send(body, "text/html", {"Content-Security-Policy": POLICY.format(nonce=page.nonce)})
-        elif path == "plotly.js":
-            self._send(_plotly(), "text/javascript")
-        elif path == "sweep":
-            self._send_json(page.news(self._known_version()))
-        elif folder == "picture" and name in PICTURES:
-            self._send_json(page.picture(name, self._known_version()))
-        else:
-            self.send_error(HTTPStatus.NOT_FOUND)
+            policy = {"Content-Security-Policy": POLICY.format(nonce=page.nonce)}
+            self._send(HTTPStatus.OK, "text/html", body, policy)
+        elif path is not None:
+            self._send(*page.answer(f"{path}?{urlsplit(self.path).query}", None))
 
     def do_POST(self) -> None:
-        path = self._allowed_path()
+        path, length = self._allowed_path(), self.headers.get("Content-Length", "")
         if path is None:
             return
-        if path != "ask":
-            self.send_error(HTTPStatus.NOT_FOUND)
-            return
-        length = self.headers.get("Content-Length", "")
         if not is_digits(length) or int(length) > MAX_REQUEST_BYTES:
             self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             return
-        try:
-            request = json.loads(self.rfile.read(int(length)))
-            if not isinstance(request, dict):
-                raise SweepError('a request must be a JSON object, such as {"do": "stop", "trial": 7}')
-            self._send_json({"done": self.server.page.ask(request).result(ANSWER_WITHIN_S)})
-        except (NoAnswerError, TimeoutError):
-            message = f"the sweep is busy for more than {ANSWER_WITHIN_S:g} s; it will do it later"
-            self._send_json({"error": message}, HTTPStatus.SERVICE_UNAVAILABLE)
-        except (json.JSONDecodeError, RecursionError) as error:
-            self._send_json({"error": f"the request is not JSON: {error}"}, HTTPStatus.BAD_REQUEST)
-        except ValueError as error:
-            self._send_json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
+        self._send(*self.server.page.answer(path, self.rfile.read(int(length))))
 
     def _allowed_path(self) -> str | None:
         """Return the path below the token, or refuse the request and return None if the token or the host is wrong."""
@@ -253,17 +263,7 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         return path
 
-    def _known_version(self) -> int:
-        """Return the version that the page knows already, the parameter ``since`` of the address."""
-        version = parse_qs(urlsplit(self.path).query).get("since", ["0"])[0]
-        return int(version) if is_digits(version) else 0
-
-    def _send_json(self, data: Any, status: HTTPStatus = HTTPStatus.OK) -> None:
-        self._send(json.dumps(data, default=str).encode(), "application/json", status=status)
-
-    def _send(
-        self, body: bytes, kind: str, headers: Mapping[str, str] | None = None, status: HTTPStatus = HTTPStatus.OK
-    ) -> None:
+    def _send(self, status: HTTPStatus, kind: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         self.send_response(status)
         for name, value in {**HEADERS, **(headers or {})}.items():
             self.send_header(name, value)
@@ -281,9 +281,3 @@ def _plotly() -> bytes:
     from plotly.offline import get_plotlyjs
 
     return str(get_plotlyjs()).encode()
-
-
-def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook, whose output goes to a cell."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    return shell is not None and hasattr(shell, "kernel")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,19 +24,13 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.define.options import SweepOptions
-from gaudi_tune.on_ray.tuner import SweepTuner
-from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.pictures import page as page_module
 from gaudi_tune.show.pictures.catalogue import draw_pictures
 from gaudi_tune.show.pictures.page import LivePage
 from gaudi_tune.show.pictures.report import write_report
-from gaudi_tune.show.progress import ShowProgress
-from gaudi_tune.show.view import View
 from gaudi_tune.sweep.record.events import Event, Reported, StopAsked, SweepBegan, SweepEnded
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from tests.helpers.mlflow_pages import chromium, resize
-from tests.helpers.quadratic import QUADRATIC
 from tests.show.pictures.test_pictures import MIXED, NAMES, plan_of, state_of, view_of
 
 PHONE = 390, 844
@@ -188,26 +180,6 @@ def test_the_end_is_shown_and_the_server_ends(sweep: Sweep, monkeypatch: pytest.
             time.sleep(0.05)
 
 
-def test_in_a_kernel_it_is_a_frame_in_place_of_the_progress(
-    tmp_path: Path, storage: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """IPython's own parts are not installed for the tests; these have what is used of them."""
-    assert any(isinstance(view, ShowProgress) for view in views_of(storage))
-    shown: list[tuple[Any, ...]] = []
-    kernel = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=None))
-    display = SimpleNamespace(IFrame=lambda *arguments: arguments, display=shown.append)
-    monkeypatch.setitem(sys.modules, "IPython", kernel)
-    monkeypatch.setitem(sys.modules, "IPython.display", display)
-    assert not any(isinstance(view, ShowProgress) for view in views_of(storage))
-    with sweep_of(tmp_path / "in-a-cell", MIXED) as sweep:
-        ((address, *_),) = shown
-        assert address == sweep.address
-
-
-def views_of(storage: Path) -> list[View]:
-    return SweepTuner(make_plan(QUADRATIC, SweepOptions(storage=storage, device="cpu")), trackers=[]).run.views
-
-
 # In a browser.
 
 
@@ -327,20 +299,16 @@ def test_five_hundred_trials_are_compared(browser: Chrome, tmp_path: Path) -> No
 
 
 @pytest.mark.processes
-def test_a_notebook_of_this_machine_frames_it_and_no_other_page_does(
-    browser: Chrome, sweep: Sweep, tmp_path: Path
-) -> None:
+def test_no_other_page_frames_it(browser: Chrome, sweep: Sweep, tmp_path: Path) -> None:
     (tmp_path / "frame.html").write_text(f'<iframe src="{sweep.address}" width="100%" height="900"></iframe>')
     serve = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), serve) as notebook:
-        threading.Thread(target=notebook.serve_forever, daemon=True).start()
-        for place, rows in ((f"http://localhost:{notebook.server_port}", len(MIXED)), (f"file://{tmp_path}", 0)):
+    with ThreadingHTTPServer(("127.0.0.1", 0), serve) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        for place in (f"http://localhost:{other.server_port}", f"file://{tmp_path}"):
             browser.get(f"{place}/frame.html")
             browser.switch_to.frame(0)
-            if rows:
-                Seen(browser, sweep).until(lambda: browser.find_elements(By.CSS_SELECTOR, "tbody tr"))
-            assert len(browser.find_elements(By.CSS_SELECTOR, "tbody tr")) == rows
-        notebook.shutdown()
+            assert not browser.find_elements(By.CSS_SELECTOR, "main")
+        other.shutdown()
 
 
 @pytest.mark.processes
