@@ -8,15 +8,18 @@ costs the training: the same sweep without a store, and with one that takes 100 
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
+from gaudi_tune.show.trackers.outbox import RECORDS_FILE
 from gaudi_tune.storage.appended import whole
 from gaudi_tune.storage.remote import Remote
 from gaudi_tune.sweep.record.state_log import STATE_LOG, read_log
@@ -51,9 +54,14 @@ def reports_in_store(folder: Path) -> dict[int, int]:
 
 
 def reports_in_folder(folder: Path) -> dict[int, int]:
-    """The reports of each trial that its machine had written at once."""
-    files = folder.glob("cache-1/storage/*/sweep/trial-*/result.json")
-    return {int(file.parent.name[-3:]): len(file.read_text().splitlines()) for file in files}
+    """The reports of each trial that its machine had noted at once, to tell MLflow."""
+    (outbox,) = folder.glob(f"cache-1/storage/*/sweep/{RECORDS_FILE}")
+    steps: defaultdict[int, set[int]] = defaultdict(set)
+    for line in outbox.read_text().splitlines():
+        record = json.loads(line)
+        if record["kind"] == "Update" and record["run"] and record["metrics"]:
+            steps[int(record["run"])].add(record["step"])
+    return {number: len(of_trial) for number, of_trial in sorted(steps.items())}
 
 
 def kill_all(sweep: Sweep) -> None:
@@ -93,10 +101,10 @@ def lose_a_machine(folder: Path, store: ObjectStore) -> int:
     print(sweep.printed[told:])
     print(f"lost: at most {lost} reports of a trial (one is 1 s or more); resumed in {time.monotonic() - begun:.0f} s")
     there = store.objects("results/sweep/")
-    local = {str(file.relative_to(ended)) for file in ended.rglob("trial-*/**/*") if file.is_file()}
+    local = {str(file.relative_to(ended)) for file in ended.glob("trial-*/**/*") if file.is_file()}
     problems = [
         *(["the sweep did not end well"] if status or not summary.get("complete") else []),
-        *(["trials are missing"] if summary.get("trials") != {"finished": TRIALS} else []),
+        *(["trials are missing"] if summary.get("trials", {}).get("finished") != TRIALS else []),
         *([f"{lost} reports were lost"] if lost > MOST_LOST_S else []),
         *([f"the store lacks {local - set(there)}"] if local - set(there) else []),
     ]
