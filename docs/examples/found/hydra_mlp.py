@@ -1,11 +1,11 @@
 """A script with Hydra, in the structure of its tutorial on structured configs.
 
-Source: https://hydra.cc/docs/tutorials/structured_config/hierarchical_static_config, Facebook, Inc. and its affiliates,
+Source: https://hydra.cc/docs/tutorials/structured_config/minimal_example, Facebook, Inc. and its affiliates,
 MIT License. Otherwise than there: the script trains a small network on scikit-learn's digits, in the place of printing
 its configuration.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import hydra
 import torch
@@ -14,13 +14,8 @@ from sklearn.datasets import load_digits
 
 
 @dataclass
-class Model:
-    hidden: int = 32
-
-
-@dataclass
 class Config:
-    model: Model = field(default_factory=Model)
+    hidden: int = 32
     lr: float = 0.01
     batch_size: int = 32
     epochs: int = 10
@@ -35,8 +30,7 @@ def main(cfg: Config) -> None:
     torch.manual_seed(cfg.seed)
     images, labels = load_digits(return_X_y=True)
     x, y = torch.tensor(images / 16, dtype=torch.float32), torch.tensor(labels)
-    hidden = cfg.model.hidden
-    model = torch.nn.Sequential(torch.nn.Linear(64, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, 10))
+    model = torch.nn.Sequential(torch.nn.Linear(64, cfg.hidden), torch.nn.ReLU(), torch.nn.Linear(cfg.hidden, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=cfg.lr, momentum=0.9)
     for epoch in range(1, cfg.epochs + 1):
         for rows in torch.randperm(1400).split(cfg.batch_size):
