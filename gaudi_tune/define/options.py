@@ -33,6 +33,8 @@ HOME = PROJECT_ROOT if IN_CHECKOUT else Path.cwd()
 DEFAULT_STORAGE = HOME / "results"
 SEEDS = 2**32
 """How many seeds there are, from 0."""
+MOST_PER_DEVICE = 100
+"""The most trials that may share a device: Ray counts devices in steps of 0.0001."""
 LEAST_HANG_MINUTES = 0.001
 """The shortest time after which workers count as hung."""
 LEAST_CHECKPOINT_BUDGET = 1000
@@ -109,6 +111,8 @@ class TrialOptions:
     """auto, hpu, cuda or cpu."""
     workers_per_trial: Annotated[Whole, shown("N", "(1)"), UNPARSED, Traits(rerun_repeats=True)] = 1
     """Devices that train one trial together."""
+    trials_per_device: Annotated[Annotated[Whole, Field(ge=1, le=MOST_PER_DEVICE)], shown("N", "(1)"), UNPARSED] = 1
+    """Trials that share one device, each in its own process."""
     grow: Annotated[Literal["auto", "exact", "on", "off"], shown("WHEN", "(auto)"), UNPARSED] = "auto"
     """Give idle devices to running trials: auto, exact, on, off."""
     data: Annotated[Text | None, shown("PATH"), Traits(rerun_repeats=True)] = None

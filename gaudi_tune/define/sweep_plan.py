@@ -50,6 +50,8 @@ class Plan:
     devices: Devices
     groups: int
     """Worker groups, and so trials at a time. There are no more than the search or the confirmation has trials."""
+    trials_per_device: int = 1
+    """How many trials share a device. No more than the groups need: two trials on two devices share none."""
     recipe: RecipeName | None
     """None: the experiment has no recipes."""
     recipe_reason: str
@@ -178,6 +180,7 @@ class Plan:
             "device": self.devices.type.kind,
             "trials_at_a_time": self.groups,
             "workers_per_trial": self.options.workers_per_trial,
+            "trials_per_device": self.trials_per_device,
             "num_samples": self.num_samples,
             "confirmations": self.confirmations,
             "seed": self.options.seed,

@@ -32,9 +32,9 @@ class Cpu(DeviceType):
         """Return True: every process has a CPU."""
         return True
 
-    def worker_resources(self) -> dict[str, float]:
+    def worker_resources(self, trials_per_device: int = 1) -> dict[str, float]:
         """Return the cores: they are the device."""
-        return {"CPU": float(CPUS_PER_WORKER)}
+        return {"CPU": CPUS_PER_WORKER / trials_per_device}
 
     def ray_cores(self, count: int) -> int:
         """Return the cores of this many workers: they are the device, and no others may be booked."""

@@ -12,6 +12,9 @@ FILES = ("nvidia*", "nvhost*", "dxg", "kfd")
 """Without any of these files in /dev, torch has no GPU. NVIDIA's driver makes the first three on servers, on Jetson and
 in WSL; AMD's driver makes the last, and torch calls AMD's GPUs cuda, too."""
 
+PROCESS_BYTES = 750e6
+"""GPU memory that CUDA itself may take in a process, besides torch's tensors: 300 to 600 MB, by GPU and version."""
+
 
 class Cuda(DeviceType):
     """A GPU, of NVIDIA or AMD."""
@@ -27,6 +30,16 @@ class Cuda(DeviceType):
         from gaudi_tune.devices.device_monitors import gpu_monitor
 
         return gpu_monitor(index)
+
+    def limit_memory(self, trials_per_device: int) -> None:
+        """Leave torch an equal part of the memory that the processes of a GPU do not need for themselves.
+
+        Then it depends on a trial alone whether it fits, and not on the trials beside it.
+        """
+        total = self._torch().get_device_properties(0).total_memory
+        own_share = PROCESS_BYTES / total
+        part = max(1 / trials_per_device - own_share, 0.5 / trials_per_device)
+        self._torch().set_per_process_memory_fraction(part, 0)
 
     def torch_device(self) -> Any:
         """Return the first GPU with its index, which functions of torch.cuda need."""

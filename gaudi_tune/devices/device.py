@@ -45,7 +45,8 @@ class DeviceType(WorkerSide):
     imports: tuple[str, ...] = ()
     """Modules that its software imports in every worker and that take long to import. None of them uses a device."""
     exclusive: bool = False
-    """Whether a process must exit by itself to release the device. If it is killed, no process gets it for a while."""
+    """Whether the device belongs to one process at a time, which must exit by itself to release it. If that is killed,
+    no process gets the device for a while."""
     widths: tuple[int, ...] = ()
     """How many devices of one node may train one trial together; the last is a whole node. Empty: any number."""
 
@@ -67,9 +68,9 @@ class DeviceType(WorkerSide):
         """Whether this process has such a device to train on."""
         return bool(self._torch().is_available())
 
-    def worker_resources(self) -> dict[str, float]:
-        """Return what one worker books from Ray: one device, and the cores that feed it."""
-        return {"CPU": float(CPUS_PER_WORKER), self.resource: 1.0}
+    def worker_resources(self, trials_per_device: int = 1) -> dict[str, float]:
+        """Return what one worker books from Ray: its part of one device, and of the cores that feed that."""
+        return {"CPU": CPUS_PER_WORKER / trials_per_device, self.resource: 1 / trials_per_device}
 
     def ray_cores(self, count: int) -> int:
         """Return how many cores Ray is told of on a machine with this many devices.

@@ -65,6 +65,9 @@ class WorkerSide:
         """Return the share of the device's memory that this process holds, from 0 to 1; None if it is unknown."""
         return float(self._torch().memory_allocated() / self._torch().get_device_properties(0).total_memory)
 
+    def limit_memory(self, trials_per_device: int) -> None:
+        """Have this process run out of memory beyond its part of a device that so many trials share, if it can."""
+
     def free_cached_memory(self) -> None:
         """Release memory that torch keeps for later tensors, if it keeps any."""
         getattr(self._torch(), "empty_cache", lambda: None)()

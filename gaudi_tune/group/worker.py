@@ -56,6 +56,8 @@ def serve_trials(config: dict[str, Any]) -> None:
     os.environ[DEVICE] = device.kind
     device.torch_device()
     device.synchronize()  # acquires the device here: an error fails the group, which is retried, and not a trial
+    if config["trials_per_device"] > 1:
+        device.limit_memory(config["trials_per_device"])
     index = device.own_index()
     device_metrics = DeviceMetrics(device, index)
     measured = _Measured(device_metrics)

@@ -77,6 +77,8 @@ class WorkerGroupSpec:
     train_loop: TrainLoop
     num_workers: int
     device: DeviceType
+    trials_per_device: int = 1
+    """How many groups share the device: each books this part of it from Ray."""
     storage: str
     """Folder in which the TorchTrainer keeps its own files."""
     over_nodes: bool = False
@@ -315,7 +317,11 @@ class WorkerGroup:
         os.environ[ray_train.ENABLE_PREEMPTION_WATCHER] = "0"  # an actor for each group, useful only in some clouds
         ray_train.synchronize_on_demand()
         orders_ranks = spec.device.has_numbers and not spec.device.is_gpu_to_ray  # Ray Train orders them by GPU itself
-        config = {"train_loop": cloudpickle.dumps(spec.train_loop), "device": spec.device}
+        config = {
+            "train_loop": cloudpickle.dumps(spec.train_loop),
+            "device": spec.device,
+            "trials_per_device": spec.trials_per_device,
+        }
         return LeanTorchTrainer(
             _serve_trials,
             worker_class=WarmWorker,
@@ -326,7 +332,7 @@ class WorkerGroup:
             scaling_config=ScalingConfig(
                 num_workers=spec.num_workers,
                 use_gpu=spec.device.is_gpu_to_ray,
-                resources_per_worker=spec.device.worker_resources(),
+                resources_per_worker=spec.device.worker_resources(spec.trials_per_device),
                 placement_strategy=spec.placement_strategy,
             ),
             run_config=RunConfig(

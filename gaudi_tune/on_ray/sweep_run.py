@@ -434,7 +434,7 @@ def _make_state(plan: Plan) -> SweepState:
         plan.objectives,
         plan.budget,
         plan.num_samples,
-        DeviceTime(plan.devices, _node_address, plan.options.workers_per_trial),
+        DeviceTime(plan.devices, _node_address, plan.options.workers_per_trial, plan.trials_per_device),
         plan.confirm,
         plan.seeds,
         has_baseline=bool(plan.experiment.baseline),

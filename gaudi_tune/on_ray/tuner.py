@@ -24,7 +24,7 @@ from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaised
 from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.group.worker_group import WorkerGroupSpec
 from gaudi_tune.on_ray.continuation import take_over
-from gaudi_tune.on_ray.given.arguments import check_resources, epochs_of, experiment_of, read_arguments, with_notes
+from gaudi_tune.on_ray.given.arguments import epochs_of, experiment_of, read_arguments, with_notes
 from gaudi_tune.on_ray.given.rays_search import source_of
 from gaudi_tune.on_ray.local_ray import TUNE_NEEDS, TUNE_SETTINGS, start_ray
 from gaudi_tune.on_ray.sweep_run import SweepRun
@@ -88,7 +88,6 @@ def build_tuner(
     Raises:
         SweepError: The sweep cannot work. The message names the rule, the value and the fix.
     """
-    check_resources(getattr(experiment, "train_loop", experiment))
     if not isinstance(experiment, Experiment):
         experiment = experiment_of(experiment, changes)
     if options is not None and not isinstance(options, SweepOptions):
@@ -284,6 +283,7 @@ class SweepTuner(tune.Tuner):
             train_loop=experiment.train_loop,
             num_workers=options.workers_per_trial,
             device=plan.devices.type,
+            trials_per_device=plan.trials_per_device,
             storage=str(plan.folder / "worker_groups"),
             over_nodes=options.workers_per_trial > max(plan.devices.nodes),
             hung_after_s=60 * (options.hang_minutes or 0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import socket
@@ -62,8 +63,8 @@ def with_free_resources(plan: Plan) -> Plan:
         return plan
     free, workers = ray.available_resources(), plan.groups * plan.options.workers_per_trial
     shortages = []
-    for name, per_worker in plan.devices.type.worker_resources().items():
-        required = int(workers * per_worker)
+    for name, per_worker in plan.devices.type.worker_resources(plan.trials_per_device).items():
+        required = math.ceil(round(workers * per_worker, 4))
         if free.get(name, 0) < required:
             shortages.append(f"{int(free.get(name, 0))} of the {required} {name}")
     if not shortages:

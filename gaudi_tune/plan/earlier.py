@@ -209,6 +209,7 @@ def unit_seconds(plan: Plan, summaries: Iterable[tuple[str, Mapping[str, Any]]])
             "recipe": plan.recipe,
             "device": plan.devices.type.kind,
             "workers_per_trial": plan.options.workers_per_trial,
+            "trials_per_device": plan.trials_per_device,
             "settings": plan.settings,
         }
     )
@@ -223,6 +224,7 @@ def _training_fingerprint(summary: Mapping[str, Any]) -> str:
     """Return a text that is equal for sweeps that trained the same."""
     entries = {key: summary.get(key) for key in ("experiment", "recipe", "device", "workers_per_trial")}
     entries["recipe"] = entries["recipe"] or "full"  # as older summaries say of an experiment without recipes
+    entries["trials_per_device"] = summary.get("trials_per_device", 1)
     settings = {name: value for name, value in (summary.get("settings") or {}).items() if name not in BUDGET_OPTIONS}
     return json.dumps({**entries, "settings": settings}, sort_keys=True, default=str)
 

@@ -5,6 +5,7 @@ Nothing here asks a server or uses a device. What is impossible raises a SweepEr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
@@ -56,7 +57,8 @@ def settle(
     budget = choose_budget(options, recipe.budget)
     confirm, seeds = choose_confirmation(options, recipe, trials)
     confirmations = seeds * (confirm + bool(experiment.baseline))
-    groups = min(pack(devices, options.workers_per_trial), max(trials, confirmations))
+    places = pack(devices, options.workers_per_trial, options.trials_per_device)
+    groups = min(places, max(trials, confirmations))
     groups = min(groups, max_concurrent or groups)
     partial_settings = {**applied.settings, **budget.settings()}
     if (seeds or hold_out) and HOLD_OUT in experiment.config_class.field_names():
@@ -80,6 +82,7 @@ def settle(
         options=options,
         devices=devices,
         groups=groups,
+        trials_per_device=math.ceil(groups / devices.count),
         recipe=applied.recipe,
         recipe_reason=applied.recipe_reason,
         settings=settings,
@@ -98,12 +101,14 @@ def settle(
     )
 
 
-def pack(devices: Devices, workers_per_trial: int) -> int:
+def pack(devices: Devices, workers_per_trial: int, trials_per_device: int = 1) -> int:
     """Return how many worker groups, and so trials at a time, fit on the devices.
 
     Raises:
-        SweepError: No group fits; the text names the widths that would.
+        SweepError: No group fits, and the text names the widths that would; or the devices cannot be shared.
     """
+    if trials_per_device > 1:
+        _check_sharing(devices, workers_per_trial, trials_per_device)
     groups = count_groups(devices, workers_per_trial) if workers_per_trial > 0 else 0
     if not groups:
         possible = [width for width in range(1, devices.count + 1) if count_groups(devices, width)]
@@ -112,7 +117,22 @@ def pack(devices: Devices, workers_per_trial: int) -> int:
             f"--workers-per-trial {workers_per_trial}: not possible with {devices.count} {devices.type.kind} "
             f"devices{nodes}; possible here: {', '.join(map(str, possible))}"
         )
-    return groups
+    return groups * trials_per_device
+
+
+def _check_sharing(devices: Devices, workers_per_trial: int, trials_per_device: int) -> None:
+    option = f"--trials-per-device {trials_per_device}"
+    if devices.type.exclusive:
+        raise SweepError(
+            f"{option}: a {devices.type.kind} belongs to one process at a time, so trials cannot share one; leave it "
+            f"out, and {devices.count} trials train at a time with --workers-per-trial 1. To fill a device, take a "
+            f"larger micro_batch, or train several models in one train loop; a GPU (cuda) and a core (cpu) are shared"
+        )
+    if workers_per_trial > 1:
+        raise SweepError(
+            f"{option} --workers-per-trial {workers_per_trial}: Ray might put two workers of a trial on one device, "
+            f"which they cannot train on together; give one of the two options"
+        )
 
 
 def count_groups(devices: Devices, width: int) -> int:

@@ -51,7 +51,10 @@ def _rows_of_devices(plan: Plan) -> list[tuple[str, str]]:
         rows.append(("recipe", f"{plan.recipe}: {kept_reason or plan.recipe_reason}"))
     groups, workers = counted(plan.groups, "trial"), counted(plan.options.workers_per_trial, "worker")
     reason = kept_reason or plan.devices.reason
-    rows.append(("device", f"{plan.devices.type.kind}: {reason}; {groups} at a time, {workers} each"))
+    line = f"{plan.devices.type.kind}: {reason}; {groups} at a time"
+    if plan.trials_per_device > 1:
+        line += f" on {counted(plan.devices.count, 'device')} ({plan.trials_per_device} each)"
+    rows.append(("device", f"{line}, {workers} each"))
     rows += [("", duty) for duty in _duties_of_loop(plan)]
     if plan.mode and (plan.devices.type.compiles or plan.mode.name != "eager"):
         rows.append(("mode", f"{plan.mode.name}: {plan.mode.reason}"))

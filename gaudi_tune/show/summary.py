@@ -51,6 +51,7 @@ def summarise(plan: Plan, state: SweepState, addresses: Mapping[str, str]) -> di
         "recipe": plan.recipe,
         "device": plan.devices.type.kind,
         "workers_per_trial": plan.options.workers_per_trial,
+        "trials_per_device": plan.trials_per_device,
         "metric": state.objective.name,
         "mode": state.objective.mode,
         "unit": plan.budget.unit,

@@ -34,6 +34,7 @@ def progress(rungs: Sequence[int]) -> ShowProgress:
         options=SimpleNamespace(workers_per_trial=1),
         rungs=rungs,
         groups=2,
+        trials_per_device=1,
         devices=SimpleNamespace(type=SimpleNamespace(kind="cpu")),
     )
     return ShowProgress(cast(Plan, plan))

@@ -42,7 +42,6 @@ from gaudi_tune.private.ray_tune import (
     keeps_state,
     longest_trial,
     mutated_by,
-    resources_of,
     time_attribute,
 )
 
@@ -106,16 +105,6 @@ def _holds_range(value: Any) -> bool:
 
 def _with_constants(train_loop: TrainLoop, constants: Mapping[str, Any], config: dict[str, Any]) -> None:
     train_loop({**config, **constants})
-
-
-def check_resources(train_loop: Any) -> None:
-    """Check that a trial gets the devices that ``tune.with_resources()`` or a class asks for: one."""
-    for name, number in resources_of(train_loop).items():
-        if name in ("GPU", "HPU") and number not in (0, 1):
-            raise SweepError(
-                f"resources: {number:g} {name} for a trial, and a trial has whole devices; give workers_per_trial=N, "
-                f"and a train function that runs on each of them"
-            )
 
 
 def read_callbacks(callbacks: Any) -> Sequence[tune.Callback]:

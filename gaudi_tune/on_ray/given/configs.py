@@ -13,13 +13,12 @@ from ray import tune
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.define.experiment import Experiment
+from gaudi_tune.on_ray.given.resources import take_resources
 
 REFUSED = {
     "param_space": "the space belongs to the Experiment; give it as Experiment(space=...)",
     "trainable": "the train loop belongs to the Experiment; give it as Experiment(train_loop=...)",
-    "resources_per_trial": "a trial has whole devices; give workers_per_trial=N",
-    "resources": "a trial has whole devices; give workers_per_trial=N",
-    "scaling_config": "a trial has whole devices; give workers_per_trial=N",
+    "scaling_config": "a worker has one device; give workers_per_trial=N",
     "trial_name_creator": "trials are trial-001 and so on, by which a resume finds them; leave it out",
     "trial_dirname_creator": "trials are in trial-001 and so on, where a resume finds them; leave it out",
     "chdir_to_trial_dir": "where a train loop runs does not depend on its trial; leave it out",
@@ -48,6 +47,7 @@ def with_configs(arguments: Mapping[str, Any], experiment: Experiment) -> dict[s
     for name in merged:
         if name in REFUSED:
             raise SweepError(f"{name}: {REFUSED[name]}")
+    take_resources(merged, experiment.train_loop)
     for name in NO_EFFECT:
         merged.pop(name, None)
     if merged.get("resume") is not None:  # a resumed sweep keeps what it began with

@@ -381,6 +381,7 @@ def _option_params(plan: Plan) -> dict[str, Any]:
         params["recipe"] = plan.recipe
     params |= {
         "workers_per_trial": options.workers_per_trial,
+        "trials_per_device": plan.trials_per_device,
         "num_samples": plan.num_samples,
         "search": options.search,
         "scheduler": options.scheduler,

@@ -279,17 +279,7 @@ def choose_growth(config: TrialConfig, options: SweepOptions, budget: Budget, de
     usual_width = options.workers_per_trial
     if options.grow == "off" or 2 * usual_width > devices.count:
         return usual_width
-    obstacle = ""
-    if scheduler_kind(options.scheduler).clones:
-        obstacle = f"--scheduler {options.scheduler} needs all that train at the same time to train alike"
-    elif options.scheduler.startswith(RAYS):
-        obstacle = "Ray's scheduler does not say which trials are about to continue"
-    elif budget.seconds:
-        obstacle = "--seconds compares trials by the time that they take"
-    elif options.address is not None:
-        obstacle = "--address joins a Ray whose devices others may take"
-    elif len(devices.nodes) > 1:
-        obstacle = f"trials grow only within one node, and the sweep has {len(devices.nodes)} nodes"
+    obstacle = _obstacle(options, budget, devices)
     if obstacle and options.grow == "on":
         raise SweepError(f"--grow on: {obstacle}; leave --grow on out, or change that")
     if obstacle or options.evaluate is not None:
@@ -298,6 +288,23 @@ def choose_growth(config: TrialConfig, options: SweepOptions, budget: Budget, de
     if isinstance(answer, str) and isinstance(config, PlainConfig):
         return usual_width  # the user's own train loop has said nothing on growth, which is no surprise
     return answer
+
+
+def _obstacle(options: SweepOptions, budget: Budget, devices: Devices) -> str:
+    """Return what in the options or the devices rules out that trials grow; "" if nothing does."""
+    if scheduler_kind(options.scheduler).clones:
+        return f"--scheduler {options.scheduler} needs all that train at the same time to train alike"
+    if options.scheduler.startswith(RAYS):
+        return "Ray's scheduler does not say which trials are about to continue"
+    if options.trials_per_device > 1:
+        return f"--trials-per-device {options.trials_per_device} shares devices, and a trial grows by whole ones"
+    if budget.seconds:
+        return "--seconds compares trials by the time that they take"
+    if options.address is not None:
+        return "--address joins a Ray whose devices others may take"
+    if len(devices.nodes) > 1:
+        return f"trials grow only within one node, and the sweep has {len(devices.nodes)} nodes"
+    return ""
 
 
 def max_devices(config: TrialConfig, devices: Devices, options: SweepOptions) -> int | str:

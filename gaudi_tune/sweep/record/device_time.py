@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,15 +52,19 @@ class Interval:
 class DeviceTime:
     """Counts the seconds of every device, by trial and by kind, while a sweep runs."""
 
-    def __init__(self, devices: Devices, address_of: Callable[[str], str] = str, width: int = 1) -> None:
+    def __init__(
+        self, devices: Devices, address_of: Callable[[str], str] = str, width: int = 1, trials_per_device: int = 1
+    ) -> None:
         """Start the clock.
 
         Args:
             devices: The devices of the sweep.
             address_of: Returns the address of a node by Ray's id.
             width: How many devices a trial begins with.
+            trials_per_device: How many trials share a device. Each then has a lane: ``cuda 0``, ``cuda 0.2`` and so on.
         """
         self._devices, self._address_of, self._width = devices, address_of, width
+        self._trials_per_device = trials_per_device
         self.began = self.ended = time.monotonic()
         """The beginning and end of the sweep. Clocks of nodes differ, and are set, so only the driver's counts."""
         self.by_trial: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -167,16 +171,19 @@ class DeviceTime:
 
     def frozen_copy(self) -> DeviceTime:
         """Return a copy that ends with the last report and does not change, for another thread to read."""
-        copy = DeviceTime(self._devices)
+        copy = DeviceTime(self._devices, trials_per_device=self._trials_per_device)
         copy.restore(self.snapshot())
         copy.ended = max((interval.ended for interval in copy.intervals), default=self.began)
         return copy
 
     @property
     def devices(self) -> list[str]:
-        """The devices of the sweep that trials have had, by name, and a name for each of the others."""
+        """The devices of the sweep that trials have had, by name, and a name for each of the others.
+
+        A device that trials share is there once for each of them.
+        """
         used_lanes = sorted({interval.device for interval in self.intervals}, key=_natural)
-        n_unused = self._devices.count - len(used_lanes)
+        n_unused = self._devices.count * self._trials_per_device - len(used_lanes)
         return [*used_lanes, *(f"unused {number}" for number in range(1, n_unused + 1))]
 
     def by_device(self) -> dict[str, Seconds]:
@@ -207,9 +214,9 @@ class DeviceTime:
         return width_by_trial
 
     def total(self) -> Seconds:
-        """Return the seconds of all devices together."""
+        """Return the seconds of all devices together, to which each of N trials on a device adds 1/N of its own."""
         seconds_by_device = self.by_device().values()
-        return {kind: sum(kinds[kind] for kinds in seconds_by_device) for kind in KINDS}
+        return {kind: sum(kinds[kind] for kinds in seconds_by_device) / self._trials_per_device for kind in KINDS}
 
     def _count_until(self, trial: int, moment: float) -> None:
         """Note that the time of a trial is counted up to a moment."""
@@ -220,24 +227,34 @@ class DeviceTime:
     def _lanes_of(self, devices: str, start: float) -> list[str]:
         """Return the names of a trial's devices; if they have no numbers (CPUs), those of free ones."""
         named = [device for device in devices.split() if not device.endswith(":")]
-        if named:
-            return [self._name(*device.rsplit(":", 1)) for device in named]
-        return self._free_lanes(len(devices.split()), start)
+        if not named:
+            return self._free_lanes(len(devices.split()), start)
+        lanes = []
+        for name in (self._name(*device.rsplit(":", 1)) for device in named):
+            lanes += self._free_among(self._lanes_on(name), start)[:1] or [name]
+        return lanes
+
+    def _lanes_on(self, device: str) -> list[str]:
+        """Return the name of a device once for each trial that shares it."""
+        return [device, *(f"{device}.{part}" for part in range(2, self._trials_per_device + 1))]
 
     def _free_lanes(self, count: int, start: float) -> list[str]:
         """Return the names of so many devices that no trial has at the moment ``start``."""
+        by_number = [f"{self._devices.type.kind} {number}" for number in range(self._devices.count)]
+        lanes = [lane for device in by_number for lane in self._lanes_on(device)]
+        n_unused = max(0, len(lanes) - len(self._last_intervals))
+        unused = [lane for lane in lanes if lane not in self._last_intervals][:n_unused]
+        return self._free_among([*self._last_intervals, *unused], start)[:count]
+
+    def _free_among(self, lanes: Sequence[str], start: float) -> list[str]:
+        """Return those of the lanes that no trial has at the moment ``start``, the most likely one first."""
         busy = {interval.device for intervals in self._open_intervals.values() for interval in intervals}
-        used_lanes = {interval.device for interval in self.intervals}
-        names_by_number = (f"{self._devices.type.kind} {number}" for number in range(self._devices.count))
-        n_unused = max(0, self._devices.count - len(used_lanes))
-        unused = [lane for lane in names_by_number if lane not in used_lanes][:n_unused]
-        freed_at = dict.fromkeys([*used_lanes, *unused], self.began)
-        for interval in self.intervals:
-            freed_at[interval.device] = max(freed_at[interval.device], interval.ended)
+        freed_at = {
+            lane: self._last_intervals[lane].ended if lane in self._last_intervals else self.began for lane in lanes
+        }
         free = [lane for lane in freed_at if lane not in busy]
         # The lane that became free last before the start: one that is free for longer has a trial that is starting.
-        free.sort(key=lambda lane: (freed_at[lane] > start, start - freed_at[lane]))
-        return free[:count]
+        return sorted(free, key=lambda lane: (freed_at[lane] > start, start - freed_at[lane]))
 
     def _name(self, node: str, index: str) -> str:
         """Return a device's name: its kind and number, with its node's address if there are several nodes."""
@@ -266,9 +283,9 @@ def seconds_of(result: Mapping[str, Any], span: float) -> Seconds:
     return {**seconds, rest_kind: seconds.get(rest_kind, 0.0) + rest}
 
 
-def _natural(name: str) -> tuple[str, int]:
+def _natural(name: str) -> tuple[str, list[int]]:
     words, _, number = name.rpartition(" ")
-    return words, int(number)
+    return words, [int(part) for part in number.split(".")]
 
 
 def shares_of(seconds: Mapping[str, float]) -> str:

@@ -127,10 +127,7 @@ def test_rays_words_are_taken_as_arguments_too(storage: Path) -> None:
             {"run_config": tune.RunConfig(failure_config=tune.FailureConfig(max_failures=-1))},
             "max_failures=-1: a trial that always fails would never end; give a number",
         ),
-        (
-            {"resources_per_trial": {"gpu": 1}},
-            "resources_per_trial: a trial has whole devices; give workers_per_trial=N",
-        ),
+        ({"scaling_config": None}, "scaling_config: a worker has one device; give workers_per_trial=N"),
         ({"time_budget_s": "long"}, "time_budget_s='long': give a number of seconds"),
         ({"max_concurrent_trials": "two"}, "max_concurrent_trials='two': give a whole number"),
         ({"failure_config": {"max_failures": 1}}, r"give an object, such as tune.FailureConfig\(...\)"),
@@ -163,7 +160,11 @@ def test_a_train_function_or_a_class_with_its_param_space_is_an_experiment(stora
     [
         (quadratic, {}, r"build_tuner\(\) needs an Experiment\(...\), or a train function and its param_space"),
         (3, {"param_space": {}}, "a train function and its param_space, but got 3"),
-        (tune.with_resources(lambda config: None, {"gpu": 2}), {"param_space": {}}, "2 GPU for a trial, .* give work"),
+        (
+            tune.with_resources(lambda config: None, {"gpu": 2}),
+            {"param_space": {}},
+            "'GPU': 2.0.*: a worker has one device",
+        ),
         (quadratic, {"param_space": {"model": {"lr": tune.uniform(0, 1)}}}, "model"),
         (int, {"param_space": {}}, "a class derived from ray.tune.Trainable"),
     ],

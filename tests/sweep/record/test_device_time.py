@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from itertools import combinations
 from types import SimpleNamespace
 from typing import Any
 
@@ -171,6 +173,53 @@ def test_cores_have_no_numbers_and_a_paused_trial_leaves_its_lane(clock: Clock) 
     report(clock, time, 1, 9, 12)
     assert time.by_trial[1][WAITING] == 0  # it was paused, and waited for nothing
     assert sum(time.by_trial[1].values()) == pytest.approx(8)
+
+
+def test_each_of_the_trials_on_a_device_has_a_lane_there(clock: Clock) -> None:
+    """Two trials on each of two GPUs: Ray fills the first before it takes the second."""
+    time = DeviceTime(Devices(DEVICE_TYPES["cuda"], (2,), "for a test"), trials_per_device=2)
+    for trial, devices in ((1, "n:0"), (2, "n:0"), (3, "n:1")):
+        time.started(trial)
+        report(clock, time, trial, 0, 10, devices, train_s=10.0)
+    clock.now = BEGAN + 10
+    time.leave(2, WAITING)
+    time.started(4)
+    report(clock, time, 4, 10, 15, "n:0", train_s=5.0)
+    clock.now = BEGAN + 20
+    for trial in (1, 3, 4):
+        time.leave(trial, WAITING)
+    time.end()
+    assert [(interval.trial, interval.device) for interval in time.intervals] == [
+        (1, "cuda 0"), (2, "cuda 0.2"), (3, "cuda 1"), (4, "cuda 0.2"),
+    ]  # fmt: skip
+    seconds = time.by_device()
+    assert list(seconds) == ["cuda 0", "cuda 0.2", "cuda 1", "unused 1"]
+    assert [sum(kinds.values()) for kinds in seconds.values()] == pytest.approx([20] * 4)
+    assert {k: v for k, v in time.total().items() if v} == pytest.approx({TRAINING: 17.5, WAITING: 12.5, IDLE: 10})
+    assert time.frozen_copy().devices == time.devices
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_no_two_trials_ever_have_one_lane(numbered: bool, clock: Clock) -> None:
+    draw = random.Random(1)
+    for each in (1, 2, 3, 5):
+        clock.now = BEGAN
+        kind = "cuda" if numbered else "cpu"
+        time = DeviceTime(Devices(DEVICE_TYPES[kind], (3,), "for a test"), trials_per_device=each)
+        places: dict[int, int | None] = dict.fromkeys(range(3 * each))  # the trial of each place, if there is one
+        for trial in range(60):
+            place = draw.choice(list(places))
+            if (earlier := places[place]) is not None:
+                time.leave(earlier, WAITING)
+            places[place] = trial
+            time.started(trial)
+            report(clock, time, trial, trial, trial + 1, f"n:{place // each if numbered else ''}")
+        time.end()
+        lanes = set(time.devices)
+        assert len(lanes) == 3 * each
+        for one, other in combinations(time.intervals, 2):
+            assert one.device != other.device or one.ended <= other.began or other.ended <= one.began
+        assert sum(time.total().values()) == pytest.approx(3 * 60)
 
 
 def test_the_time_in_which_a_sweep_was_interrupted_is_cut_out(clock: Clock) -> None:
