@@ -165,7 +165,7 @@ class SearchSpace:
         return {name: value for name, value in draw.config.items() if name in draw.ranges or name in params}
 
     @cached_property
-    def _draws(self) -> list[Draw]:
+    def draws(self) -> list[Draw]:
         """Random draws, which show the names and ranges of the space."""
         return self.random_draws(DRAWS)
 
@@ -248,18 +248,18 @@ class SearchSpace:
     @property
     def names(self) -> set[str]:
         """The hyperparameters that a proposal may have."""
-        return {name for draw in self._draws for name in draw.config}
+        return {name for draw in self.draws for name in draw.config}
 
     @property
     def always(self) -> set[str]:
         """The hyperparameters that every proposal has."""
-        return set.intersection(*(set(draw.config) for draw in self._draws))
+        return set.intersection(*(set(draw.config) for draw in self.draws))
 
     @cached_property
     def ranges(self) -> dict[str, list[BaseDistribution]]:
         """Every range of each hyperparameter. A function that branches may use several."""
         ranges: dict[str, list[BaseDistribution]] = {}
-        for draw in self._draws:
+        for draw in self.draws:
             for name, range_ in draw.ranges.items():
                 if range_ not in ranges.setdefault(name, []):
                     ranges[name].append(range_)
@@ -269,7 +269,7 @@ class SearchSpace:
     def study_ranges(self) -> dict[str, BaseDistribution]:
         """The ranges by the study's names for hyperparameters, without those names that have several ranges."""
         all_ranges: dict[str, list[BaseDistribution]] = {}
-        for draw in self._draws:
+        for draw in self.draws:
             for name, range_ in draw.ranges.items():
                 all_ranges.setdefault(draw.study_names[name], []).append(range_)
         return {name: ranges[0] for name, ranges in all_ranges.items() if all(r == ranges[0] for r in ranges)}
@@ -277,29 +277,29 @@ class SearchSpace:
     @cached_property
     def priors(self) -> dict[str, Any]:
         """The priors, by the study's names for hyperparameters."""
-        return {draw.study_names[name]: prior for draw in self._draws for name, prior in draw.priors.items()}
+        return {draw.study_names[name]: prior for draw in self.draws for name, prior in draw.priors.items()}
 
     @property
     def constants(self) -> dict[str, Any]:
         """The hyperparameters for which the space never asks, and that have the same value in each proposal."""
-        configs = [draw.config for draw in self._draws]
+        configs = [draw.config for draw in self.draws]
         candidates = {name: value for name, value in configs[0].items() if name not in self.ranges}
         return {name: value for name, value in candidates.items() if all(c.get(name) == value for c in configs)}
 
     def values(self, name: str) -> list[Any]:
         """Return values that a hyperparameter may have: all its choices, and its values in the draws."""
         choices = [c for r in self.ranges.get(name, []) if isinstance(r, CategoricalDistribution) for c in r.choices]
-        return list(dict.fromkeys([*choices, *(draw.config[name] for draw in self._draws if name in draw.config)]))
+        return list(dict.fromkeys([*choices, *(draw.config[name] for draw in self.draws if name in draw.config)]))
 
     @property
     def example(self) -> dict[str, Any]:
         """A random configuration of the space."""
-        return dict(self._draws[0].config)
+        return dict(self.draws[0].config)
 
     @property
     def branches(self) -> bool:
         """Whether what the space asks for depends on earlier answers."""
-        return len({frozenset(draw.study_names.values()) for draw in self._draws}) > 1
+        return len({frozenset(draw.study_names.values()) for draw in self.draws}) > 1
 
     @property
     def always_searched(self) -> set[str]:

@@ -16,6 +16,7 @@ from ray import tune
 from ray.tune.result import AUTO_RESULT_KEYS, DONE, RESULT_DUPLICATE, SHOULD_CHECKPOINT, TRAINING_ITERATION
 
 from gaudi_tune.base import names
+from gaudi_tune.base.awaited import Awaited, note_awaited
 from gaudi_tune.base.failure import Failure, FailureKind, fingerprint_of
 from gaudi_tune.base.place import Place
 from gaudi_tune.base.writing import retry_while_disk_is_full
@@ -203,8 +204,7 @@ class WarmTrainable(tune.Trainable):
             raise WorkerRaisedError(Failure(FailureKind.CONFIG_ERROR, text, fingerprint_of(error))) from error
         group = self._group_with(environment)
         ready_s = time.monotonic() - ordered_at
-        self._workers_used = group.used
-        report = group.start(config, self._checkpoint, str(self._trial_folder), self._saved_at)
+        report = self._start_on(group, config)
         self._new_workers.note_report(self._group_start_s)
         if report["kind"] == "finished":
             if self.iteration:  # the last checkpoint was written at the end of the training
@@ -248,6 +248,16 @@ class WarmTrainable(tune.Trainable):
     def _trial_folder(self) -> Path:
         return Path(self.folder, self.trial_name)
 
+    def _start_on(self, group: WorkerGroup, config: dict[str, Any]) -> dict[str, Any]:
+        """Start the trial on a group, and return the first report."""
+        self._workers_used = group.used
+        if not group.used:
+            self._note_awaited("report")
+        report = group.start(config, self._checkpoint, str(self._trial_folder), self._saved_at)
+        if not self._workers_used:
+            self._note_awaited(None)
+        return report
+
     def _check_report(self, report: dict[str, Any]) -> dict[str, Any]:
         """Return the report, counted from 1, if the sweep can use it.
 
@@ -289,12 +299,17 @@ class WarmTrainable(tune.Trainable):
         pauses_s = PAUSES_S if self._place == self._usual_place else ()
         for pause_s in pauses_s:
             try:
-                return WorkerGroup(self.spec, name)
+                return WorkerGroup(self.spec, name, self._note_awaited)
             except DevicesNotReadyError as error:  # noqa: PERF203  (each attempt takes seconds)
                 reason = str(error).strip().splitlines()[-1]
                 logger.warning("%s: trying again in %.0f s (%s)", name, pause_s, reason)
                 time.sleep(pause_s)
-        return WorkerGroup(self.spec, name)
+        return WorkerGroup(self.spec, name, self._note_awaited)
+
+    def _note_awaited(self, awaited: Awaited | None) -> None:
+        """Note for people what the trial waits for."""
+        if self.folder:
+            note_awaited(Path(self.folder), self.trial_name, awaited)
 
     def move_to(self, place: Place) -> None:
         """Move the trial to another place after its next checkpoint. Tune's event loop calls this between two steps."""

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from gaudi_tune.base import names
+from gaudi_tune.base.awaited import Awaited
 from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.group.device_backend import DeviceBackendConfig, RanksByDevice
@@ -100,8 +101,8 @@ class WorkerGroupSpec:
 class WorkerGroup:
     """The trial actor's side of a group. Methods block until every worker has answered."""
 
-    def __init__(self, spec: WorkerGroupSpec, name: str) -> None:
-        """Start the workers and wait for their first reports.
+    def __init__(self, spec: WorkerGroupSpec, name: str, note: Callable[[Awaited], None] = lambda _: None) -> None:
+        """Start the workers and wait for their first reports. ``note`` is told what is awaited.
 
         Raises:
             WorkerRaisedError: They could not be set up.
@@ -121,10 +122,12 @@ class WorkerGroup:
         self._residue = 0.0
         self._trainer = threading.Thread(target=self._run_trainer, args=(spec, name), name=name, daemon=True)
         logger.info("starting %s: %d workers on %s", name, spec.num_workers, spec.device.kind)
+        note("devices")
         try:
             with lower_numbers_booked(spec.device.resource, spec.numbers):
                 self._trainer.start()
                 self._wait_until(self._have_devices)
+            note("workers")
             reports = self._first_reports()
             self._places: list[tuple[str, int | None]] = [(report["node"], report["index"]) for report in reports]
             self._check_placement(spec, name)

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
+import ray
 from optuna.samplers import BaseSampler
 from ray import tune
 
+from gaudi_tune.base.awaited import FOLDER as GROUPS_FOLDER
 from gaudi_tune.base.errors import SweepError, shown_plainly, written
 from gaudi_tune.base.kept_in_process import NO_RESTORE
 from gaudi_tune.base.terminal import prepare_terminal
@@ -167,6 +169,8 @@ class SweepTuner(tune.Tuner):
                 f"{plan.name}: this Tuner has run its sweep; go on with it, or add trials, with another: "
                 f"{plan.how_to_resume(with_more_trials=True)}"
             )
+        if not ray.is_initialized():
+            print("starting Ray ...", flush=True)
         start_ray(plan)
         try:
             plan.folder.mkdir(parents=True, exist_ok=plan.stored_folder == plan.folder and plan.resumed)
@@ -284,7 +288,7 @@ class SweepTuner(tune.Tuner):
             num_workers=options.workers_per_trial,
             device=plan.devices.type,
             trials_per_device=plan.trials_per_device,
-            storage=str(plan.folder / "worker_groups"),
+            storage=str(plan.folder / GROUPS_FOLDER),
             over_nodes=options.workers_per_trial > max(plan.devices.nodes),
             hung_after_s=60 * (options.hang_minutes or 0),
         )

@@ -15,6 +15,7 @@ from gaudi_tune.base import names
 from gaudi_tune.base.terminal import in_notebook
 from gaudi_tune.base.words import counted, duration, format_params, format_score, format_value, last_line
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.show.awaited import awaited_in_words
 from gaudi_tune.show.confirmation import confirming
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.forecast import Forecast
@@ -154,7 +155,7 @@ class ShowProgress:
         counts, running, paused = state.counts(), len(state.running), len(state.paused)
         parts = [f"{counts.total()} of {state.expected} trials done{confirming(state.confirmations)}"]
         if running:
-            parts.append(f"{running} running")
+            parts.append(", ".join([f"{running} running", *awaited_in_words(self._plan, state)]))
         if paused:
             parts.append(f"{paused} paused")
         parts += [f"{count} {outcome}" for outcome, count in counts.items()]
@@ -164,9 +165,9 @@ class ShowProgress:
             parts.append(
                 f"best {state.objective.name} {format_score(state.best.best or 0.0)} (trial {state.best.number:03d})"
             )
-        steps_left, seconds_each = Forecast(state).steps_left(), state.seconds_each()
-        if running and steps_left and seconds_each is not None:
-            parts.append(f"about {duration(steps_left * seconds_each / self._plan.groups)} left")
+        seconds_left = Forecast(state).seconds_left(self._plan.groups) or 0.0
+        if running and seconds_left >= 1:
+            parts.append(f"about {duration(seconds_left)} left")
         return ", ".join(parts)
 
     def _lanes(self, state: SweepState) -> Table:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from gaudi_tune.base.awaited import note_awaited
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.progress import ShowProgress
@@ -28,8 +31,10 @@ from gaudi_tune.sweep.record.events import (
 from tests.helpers.fed_state import Fed
 
 
-def progress(rungs: Sequence[int]) -> ShowProgress:
+def progress(rungs: Sequence[int], folder: Path = Path("nowhere")) -> ShowProgress:
     plan: Any = SimpleNamespace(
+        folder=folder,
+        graphs=None,
         experiment=SimpleNamespace(metric="score", display_params=("x",)),
         options=SimpleNamespace(workers_per_trial=1),
         rungs=rungs,
@@ -57,7 +62,7 @@ def test_a_trial_that_waits_is_neither_running_nor_done(capsys: pytest.CaptureFi
         line.partition("]")[2].strip() for line in capsys.readouterr().out.splitlines()
     )
     assert paused == "trial 001  x=0.5  epoch 1  score 0.1000  paused  best so far"
-    assert status.startswith("0 of 3 trials done, 1 running, 1 paused, best score 0.2000 (trial 002), about 0 s left")
+    assert status.startswith("0 of 3 trials done, 1 running, 1 paused, best score 0.2000 (trial 002)")
     assert finished == "trial 002  x=0.5  epoch 1  score 0.2000  finished  best so far"
     assert last == "2 of 3 trials done, 1 stopped early, 1 finished, best score 0.2000 (trial 002)"
 
@@ -211,3 +216,41 @@ def test_on_a_terminal_each_group_has_a_row(
     assert [(row[:4], row[-1]) for row in rows if row[-1:] == ["0.2500"]] == [(["2", "002", "x=0.5", "1/4"], "0.2500")]
     shown.show(SweepEnded(summary={}), fed.state)
     assert "0 of 3 trials done, 2 running, best score 0.2500 (trial 002)" in capsys.readouterr().out
+
+
+def test_while_groups_start_the_status_says_what_is_awaited(tmp_path: Path) -> None:
+    fed, shown = Fed(trials=4), progress((), tmp_path)
+    fed.begin(1, 2)
+    assert "2 running, 2 waiting for Ray to start their processes" in shown._status(fed.state)
+    note_awaited(tmp_path, "trial-001", "devices")
+    note_awaited(tmp_path, "trial-002", "workers")
+    assert "1 waiting for their devices, 1 waiting for their workers (imports, devices)" in shown._status(fed.state)
+    note_awaited(tmp_path, "trial-001", "report")
+    note_awaited(tmp_path, "trial-002", None)
+    fed.report(2, 1, 0.5)
+    assert "2 running, 1 waiting for the first report (imports, data, training)" in shown._status(fed.state)
+    note_awaited(tmp_path, "trial-001", None)
+    fed.report(1, 1, 0.5)
+    assert "waiting" not in shown._status(fed.state)
+
+
+def test_the_time_left_counts_down_between_reports_but_not_below_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    fed, shown = Fed(trials=3), progress(())
+    fed.begin(1, 2)
+    for step in range(1, 5):  # a hundred seconds each
+        now += 100
+        fed.report(1, step, 0.5)
+    fed.end(1)
+    fed.report(2, 1, 0.5)
+
+    def left() -> str:
+        return shown._status(fed.state).partition("about ")[2]
+
+    first, now = left(), now + 60
+    second, now = left(), now + 60
+    third, now = left(), now + 600
+    assert first != second != third
+    late, now = left(), now + 600
+    assert left() == late, "a report that is late says nothing about the epochs after it"

@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 LOOK_EVERY_S = 0.3
 """The shortest time between two views of the event loop, while somebody watches."""
+LOOK_AGAIN_EVERY_S = 2.0
+"""The time between two views without news: the time left, and what trials wait for."""
 MAX_TIME_SHARE = 0.05
 """The largest share of the event loop's time that views take, and of a core that a picture takes. With a thousand
 trials they take longer, and are made less often."""
@@ -74,7 +76,7 @@ class LivePage:
         self._server: _Server | None = None
         self.view: SweepView | None = None
         self._has_news = False
-        self._next_view_at = self._requested_at = 0.0  # monotonic time
+        self._next_view_at = self._viewed_at = self._requested_at = 0.0  # monotonic time
         self._version = 0
         self._head: dict[str, Any] = {}
         self._rows: dict[int, tuple[int, dict[str, Any]]] = {}
@@ -103,8 +105,10 @@ class LivePage:
             timer.start()
 
     def tick(self, state: SweepState) -> None:
-        """Make a new view if there are news and somebody watches."""
-        if self._has_news and self.is_watched() and time.monotonic() >= self._next_view_at:
+        """Make a new view if somebody watches, and there are news or time has passed."""
+        moment = time.monotonic()
+        is_due = self._has_news or moment >= self._viewed_at + LOOK_AGAIN_EVERY_S
+        if is_due and self.is_watched() and moment >= self._next_view_at:
             self.update_view(state)
 
     def is_watched(self) -> bool:
@@ -122,7 +126,7 @@ class LivePage:
             for number, row in rows.items():
                 if number not in self._rows or self._rows[number][1] != row:
                     self._rows[number] = (self._version, row)
-        end = time.monotonic()
+        end = self._viewed_at = time.monotonic()
         self._next_view_at = end + max(LOOK_EVERY_S, (end - start) / MAX_TIME_SHARE)
 
     def _start(self) -> None:

@@ -15,10 +15,13 @@ from optuna.distributions import BaseDistribution
 from gaudi_tune.base.words import duration, format_value
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.show.awaited import awaited_in_words
 from gaudi_tune.show.confirmation import confirming, in_lines
+from gaudi_tune.show.pictures.fields import fields_of
 from gaudi_tune.show.summary import summarise
 from gaudi_tune.sweep.record.device_time import DeviceTime, shares_of
 from gaudi_tune.sweep.record.events import Status
+from gaudi_tune.sweep.record.forecast import Forecast
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
 
@@ -85,6 +88,10 @@ class SweepView:
     address: str
     """The address of the sweep in the tracker."""
     running: bool
+    awaited: Sequence[str] = ()
+    """What running trials wait for before their first report, in words."""
+    seconds_left: float | None = None
+    """About how long the sweep still takes; None if that is unknown."""
     front: Sequence[int] = ()
     """The numbers of the trials on the front; with one objective that of the best trial."""
     clock_time: float = field(default_factory=time.time)
@@ -116,6 +123,8 @@ class SweepView:
             summary=summarise(plan, state, {}),
             address=address,
             running=not state.has_ended,
+            awaited=awaited_in_words(plan, state),
+            seconds_left=Forecast(state).seconds_left(plan.groups),
             front=[trial.number for trial in state.front],
         )
 
@@ -162,14 +171,14 @@ class SweepView:
             "note": note,
             "report": str(plan.report_file),
             "names": list(dict.fromkeys(name for trial in self.trials for name in trial.params)),
-            "space": plan.experiment.search_space.in_words(),
+            "space": fields_of(plan.experiment.search_space),
         }
 
     def _status(self) -> str:
         """Return in words whether the sweep runs, and how it ended."""
         early_end = self.summary["ended_early"]
         if self.running and not early_end:
-            return "running"
+            return ", ".join(["running", *self.awaited])
         if self.summary["complete"]:
             return "complete"
         if not early_end:
@@ -193,6 +202,8 @@ class SweepView:
         number = f"{len(self.trials)} of {summary['expected']}"
         facts.append(("Trials", number, confirming(summary["confirmations"]).strip(" ()")))
         facts.append(("Time", duration(end - device_time.began), shares_of(device_time.total())))
+        if self.running and (self.seconds_left or 0.0) >= 1:
+            facts.append(("Left", f"about {duration(self.seconds_left or 0.0)}", ""))
         if grown := summary["grown"]:
             facts.append(("Grown", str(len(grown)), f"trials, to at most {max(grown.values())} devices"))
         return facts

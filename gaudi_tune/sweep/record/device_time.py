@@ -114,6 +114,15 @@ class DeviceTime:
             self.intervals += self._open_intervals[trial]
         self._count_until(trial, reported_at)
 
+    def is_yet_to_report(self, trial: int) -> bool:
+        """Whether a trial has devices, and has not reported since it got them."""
+        return trial in self._yet_to_report
+
+    def uncounted_seconds(self, trial: int) -> float:
+        """Return how long ago a trial reported, or got its devices; 0 if it has none."""
+        has_devices = trial in self._open_intervals or trial in self._yet_to_report
+        return time.monotonic() - self._counted_until[trial] if has_devices else 0.0
+
     def paused(self, trial: int) -> None:
         """Note that a trial gives its devices to another."""
         self._open_intervals.pop(trial, None)

@@ -31,6 +31,21 @@ class Forecast:
         confirmation = state.confirmations_to_begin * self._full_steps
         return search + confirmation + self._steps_in_training()
 
+    def seconds_left(self, groups: int) -> float | None:
+        """Return about how long the sweep takes from now on with so many trials at a time; None before a trial has
+        ended or paused.
+
+        A trial is taken to be on its way to its next report, for no longer than usual.
+        """
+        steps_left, seconds_each = self.steps_left(), self._state.seconds_each()
+        if steps_left is None or seconds_each is None:
+            return None
+        since_reports = 0.0
+        for trial in self._training:
+            steps = max(self._state.budget.between_reports, trial.step / max(1, trial.reports))
+            since_reports += min(self._state.device_time.uncounted_seconds(trial.number), steps * seconds_each)
+        return max(0.0, steps_left * seconds_each - since_reports) / groups
+
     def seconds_to_finish(self, groups: int) -> float | None:
         """Return about how long the sweep takes if no more trials of the search begin.
 

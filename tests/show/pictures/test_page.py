@@ -21,7 +21,7 @@ import pytest
 from PIL import Image
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.show.pictures import page as page_module
@@ -54,7 +54,9 @@ class Sweep:
     def ask(self, wish: Mapping[str, Any]) -> Future[str]:
         answer: Future[str] = Future()
         self.wishes.append(wish)
-        if wish["do"] == "try":
+        if wish["do"] == "add" and wish["trials"] != 10:
+            answer.set_exception(SweepError(f"{wish['trials']} trials: give a number"))
+        elif wish["do"] == "try":
             answer.set_exception(SweepError("lr=<b>7</b> is not in its range"))
         else:
             answer.set_result("as you wish")
@@ -224,8 +226,26 @@ class Seen:
         return bool(self.browser.execute_script(script) >= len(NAMES))
 
     def fits(self) -> bool:
-        script = "return document.documentElement.scrollWidth <= innerWidth"
+        """Whether neither the page nor the table of trials is cut off."""
+        script = """
+            const table = document.querySelector("table");
+            return document.documentElement.scrollWidth <= innerWidth
+                && table.scrollWidth <= table.parentElement.clientWidth"""
         return bool(self.browser.execute_script(script))
+
+    def has_blocks(self) -> bool:
+        """Whether each trial is a block of named values, because its columns do not fit."""
+        return bool(self.browser.execute_script("return document.querySelector('table').className") == "blocks")
+
+    def shown_fields(self) -> dict[str, tuple[str, str]]:
+        """The kind of each field of the form for a configuration, and the words below it."""
+        labels = self.browser.find_elements(By.CSS_SELECTOR, "#steer label:has([name]):not([hidden])")
+        controls = [label.find_element(By.CSS_SELECTOR, "input, select") for label in labels]
+        words = [" ".join(small.text for small in label.find_elements(By.TAG_NAME, "small")) for label in labels]
+        return {
+            str(control.get_attribute("name")): (control.tag_name, text)
+            for control, text in zip(controls, words, strict=True)
+        }
 
 
 @pytest.fixture
@@ -260,23 +280,36 @@ def test_a_person_stops_a_trial_adds_some_tries_one_and_ends_the_sweep(seen: See
     sweep.happens(StopAsked(request="stop trial-005", trial=5))
     seen.until(lambda: "running, stops" in seen.row(5))
     assert "stop trial-005" in seen.browser.find_element(By.ID, "steered").text
+    count = seen.browser.find_element(By.ID, "more")
+    seen.browser.execute_script("arguments[0].value = -1", count)
     seen.press("add")
-    seen.until(lambda: "as you wish" in seen.browser.find_element(By.ID, "answer").text)
+    seen.until(lambda: seen.browser.find_element(By.ID, "add-answer").text == "-1 trials: give a number")
+    seen.browser.execute_script("arguments[0].value = 10", count)
+    seen.press("add")
+    seen.until(lambda: "as you wish" in seen.browser.find_element(By.ID, "add-answer").text)
     seen.press("try next")
     seen.until(lambda: seen.browser.find_element(By.ID, "answer").text == "lr=<b>7</b> is not in its range")
     seen.press("end after the running trials")
     seen.press("end after the running trials?")
-    seen.until(lambda: len(sweep.wishes) == 4)
-    stop, add, one, end = sweep.wishes
+    seen.until(lambda: len(sweep.wishes) == 5)
+    stop, _, add, one, end = sweep.wishes
     assert (stop, add, end) == ({"do": "stop", "trial": 5}, {"do": "add", "trials": 10}, {"do": "end"})
-    assert set(one["config"]) == {"lr", "dropout", "layers", "batch_size", "pooling", "optimizer", "momentum"}
+    fields = seen.shown_fields()
+    assert set(one["config"]) == set(fields)
+    assert fields["batch_size"][0] == fields["pooling"][0] == "select"
+    assert fields["dropout"] == ("input", "0 to 0.5")
+    for optimizer, has_momentum in (("sgd", True), ("<b>adamw</b>", False)):
+        Select(seen.browser.find_element(By.NAME, "optimizer")).select_by_value(optimizer)
+        assert ("momentum" in seen.shown_fields()) is has_momentum
 
 
 @pytest.mark.processes
 def test_on_a_phone_nothing_is_cut_off_and_buttons_are_large(seen: Seen) -> None:
     seen.until(seen.all_pictures)
-    resize(seen.browser, *PHONE)
-    seen.until(seen.fits)
+    for width, has_blocks in ((1280, False), (PHONE[0], True)):
+        resize(seen.browser, width, PHONE[1])
+        seen.until(seen.fits)
+        assert seen.has_blocks() is has_blocks
     buttons = seen.browser.find_elements(By.CSS_SELECTOR, "#steer .act")
     assert len(buttons) == 4
     assert all(

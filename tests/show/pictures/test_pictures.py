@@ -15,6 +15,7 @@ import optuna
 import pytest
 from plotly.offline import get_plotlyjs
 
+from experiments.tune_bert import EXPERIMENT
 from gaudi_tune.base.words import format_params
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective
@@ -23,6 +24,7 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.show.pictures.axes import axes_of
 from gaudi_tune.show.pictures.catalogue import PICTURES, draw_picture, draw_pictures
+from gaudi_tune.show.pictures.fields import fields_of
 from gaudi_tune.show.pictures.importance import importances
 from gaudi_tune.show.pictures.report import DrawPictures, write_report
 from gaudi_tune.show.pictures.sweep_view import SweepView
@@ -389,3 +391,16 @@ def test_hyperparameters_and_metric_are_on_axes_from_0_to_1(tmp_path: Path) -> N
     assert axes["batch_size"].ticks == [(0.0, "8"), (1.0, "16")]
     assert [text for _, text in axes["lr"].ticks if text in ("0.001", "0.01")]
     assert min(position for axis in axes.values() for position in axis.positions) >= 0
+
+
+def test_the_fields_of_a_branch_have_its_own_ranges() -> None:
+    fields = fields_of(EXPERIMENT.for_recipe("sample", 1).search_space)
+    assert fields["batch_size"] == [{"words": "one of 8, 16, 32", "choices": [8, 16, 32], "when": None}]
+    assert fields["warmup"] == [{"words": "0 to 0.2", "choices": None, "when": None}]
+    sgd, adamw = ({"name": "optimizer", "values": [value]} for value in ("sgd", "adamw"))
+    rates = [("0.001 to 0.1, logarithmic", sgd), ("0.0001 to 0.01, logarithmic", adamw)]
+    assert sorted((field["words"], field["when"]["values"]) for field in fields["lr"]) == sorted(
+        (words, branch["values"]) for words, branch in rates
+    )
+    (momentum,) = fields["momentum"]
+    assert momentum == {"words": "one of 0.8, 0.9, 0.95, 0.98", "choices": [0.8, 0.9, 0.95, 0.98], "when": sgd}
