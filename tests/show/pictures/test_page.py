@@ -350,6 +350,7 @@ def test_the_report_shows_the_same_without_a_server(browser: Chrome, tmp_path: P
     folder.mkdir()
     view = view_of(MIXED, folder)
     write_report(view, draw_pictures(view), view.plan.report_file)
+    resize(browser, 1400, 900)
     browser.get(f"file://{folder}/report.html")
     rows = browser.execute_script("return [...document.querySelectorAll('tbody tr')].map((row) => row.innerText)")
     assert [row.split("\t")[:3] for row in rows][:3] == [
