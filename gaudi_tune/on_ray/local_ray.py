@@ -109,6 +109,8 @@ def start_ray(plan: Plan) -> None:
     Does nothing if a Ray is joined already. Raises a SweepError if Ray does not start.
     """
     global _pending_start
+    if not ray.is_initialized():
+        print("starting Ray ...", flush=True)
     if _pending_start is None:
         _start(plan)
     else:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-import ray
 from optuna.samplers import BaseSampler
 from ray import tune
 
@@ -169,8 +168,6 @@ class SweepTuner(tune.Tuner):
                 f"{plan.name}: this Tuner has run its sweep; go on with it, or add trials, with another: "
                 f"{plan.how_to_resume(with_more_trials=True)}"
             )
-        if not ray.is_initialized():
-            print("starting Ray ...", flush=True)
         start_ray(plan)
         try:
             plan.folder.mkdir(parents=True, exist_ok=plan.stored_folder == plan.folder and plan.resumed)
