@@ -12,11 +12,6 @@ from search_spaces.resnet18 import BASELINE, SAMPLE_BASELINE, sample_space, spac
 from trainables import resnet, resnet18
 
 
-def full_settings() -> dict[str, object]:
-    """Return the settings of the full recipe: a pass is of the images that are published for a worker."""
-    return {"micro_batch": 64}
-
-
 def sample_settings() -> dict[str, object]:
     """Make the data of the sample recipe, and return its settings."""
     return {**digit_settings("tiny-imagenet"), "normalization": "imagenet", "loader_workers": 0}
@@ -29,7 +24,8 @@ EXPERIMENT = Experiment(
     space=space,
     baseline=BASELINE,
     recipes={
-        "full": Recipe(settings=full_settings, budget=Budget(epochs=1), num_samples=32, confirm=1),
+        # A pass is of the images that are published for a worker.
+        "full": Recipe(settings=lambda: {"micro_batch": 64}, budget=Budget(epochs=1), num_samples=32, confirm=1),
         "sample": Recipe(
             settings=sample_settings,
             budget=Budget(epochs=5),
