@@ -43,7 +43,7 @@ from gaudi_tune.show.progress import ShowProgress
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE
 from gaudi_tune.show.trackers.tracker import Tracker
 from gaudi_tune.storage.mirror import Mirror
-from gaudi_tune.storage.remote import below
+from gaudi_tune.storage.remote import address_below
 from gaudi_tune.sweep.policies.checkpoints import wants_checkpoint
 from gaudi_tune.sweep.policies.schedulers.factory import scheduler_kind
 from gaudi_tune.sweep.policies.schedulers.fifo import Fifo
@@ -371,8 +371,8 @@ class SweepRun(KeptInProcess, tune.Callback):
         has_trials_to_begin = self.searcher.proposed < self.state.num_trials
         if has_trials_to_begin and self._stopping.no_more_trials(self.state, self.plan.groups):
             self.steering.cut_search()
-        if self.mirror is not None and self.mirror.taken_over:
-            self.early_end.ask(events.Ending(f"{self.mirror.taken_over} has taken it", status=1, at_once=True))
+        if self.mirror is not None and self.mirror.rival_host:
+            self.early_end.ask(events.Ending(f"{self.mirror.rival_host} has taken it", status=1, at_once=True))
         self.early_end.ask(self._stopping.out_of_time() or self._users_stop.why_sweep_ends())
         self.early_end.heed_signals()
         if self.state.ending is not None:  # only then: this goes through all trials
@@ -426,7 +426,7 @@ def _make_policy(plan: Plan) -> Scheduler:
 
 
 def _make_mirror(plan: Plan) -> Mirror:
-    return Mirror(plan.folder, below(plan.address, plan.name), STATE_LOG, STUDY_FILE, RECORDS_FILE)
+    return Mirror(plan.folder, address_below(plan.address, plan.name), STATE_LOG, STUDY_FILE, RECORDS_FILE)
 
 
 def _make_state(plan: Plan) -> SweepState:

@@ -1,4 +1,4 @@
-"""The addresses of storages among the options of a sweep, in whose place folders of this machine come."""
+"""The addresses of storages among the options of a sweep; folders of this machine replace them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.options import DEFAULT_STORAGE, SweepOptions
 from gaudi_tune.storage.fetch import SWEEP_FILE, errors_said, fetch_to_resume, view, working_folder
 from gaudi_tune.storage.owner import Owner
-from gaudi_tune.storage.remote import Remote, address_of, below, split
+from gaudi_tune.storage.remote import Remote, address_below, address_of, split
 from gaudi_tune.sweep.record.lock import is_running
 
 
 class StoragePlaces(NamedTuple):
-    """What the options of a sweep say of storages."""
+    """What the options of a sweep say about storages."""
 
     options: SweepOptions
     """The options, with folders of this machine in place of addresses."""
@@ -38,27 +38,29 @@ def find_storages(options: SweepOptions) -> StoragePlaces:
     address = address_of(options.storage) or ""
     resumed = None if options.resume is None else address_of(options.resume)
     if resumed is not None:
-        above, name = split(resumed)
-        if options.name is None and options.storage != DEFAULT_STORAGE and address != above:
+        parent_address, name = split(resumed)
+        if options.name is None and options.storage != DEFAULT_STORAGE and address != parent_address:
             raise SweepError(
-                f"--resume {resumed} --storage {address or options.storage}: without --name, a sweep goes on in its "
-                f"own storage; leave --storage out, or copy it there as a sweep of its own (--name NEW)"
+                f"--resume {resumed} --storage {address or options.storage}: without --name, a sweep continues in the "
+                f"storage that has it; leave --storage out, or copy the sweep there under a new name (--name NEW)"
             )
-        address = above if options.name is None else address
+        address = parent_address if options.name is None else address
     elif options.resume is not None and address and not (options.name and Path(options.resume).is_dir()):
-        above, name = address, options.resume
+        parent_address, name = address, options.resume
     else:
-        above = name = ""
+        parent_address = name = ""
     if address:
         Remote(address).check()
         options = replace(options, storage=working_folder(address))
     if not name:
         return StoragePlaces(options, address)
-    if is_running(working_folder(above) / name):
+    if is_running(working_folder(parent_address) / name):
         raise SweepError(f"--resume {options.resume}: this sweep is running; wait for it, or end it first")
-    folder, owner = fetch_to_resume(above, name)
-    goes_on_there = options.name in (None, name) and address == above
-    return StoragePlaces(replace(options, resume=str(folder)), address, owner if goes_on_there else None, (above, name))
+    folder, owner = fetch_to_resume(parent_address, name)
+    keeps_storage = options.name in (None, name) and address == parent_address
+    return StoragePlaces(
+        replace(options, resume=str(folder)), address, owner if keeps_storage else None, (parent_address, name)
+    )
 
 
 def check_name_is_free(places: StoragePlaces, name: str) -> None:
@@ -66,10 +68,10 @@ def check_name_is_free(places: StoragePlaces, name: str) -> None:
     if not places.address or places.fetched_from == (places.address, name):
         return
     with errors_said(f"--storage {places.address}"):
-        if SWEEP_FILE in Remote(below(places.address, name)).files(recursive=False):
+        if SWEEP_FILE in Remote(address_below(places.address, name)).files(recursive=False):
             raise SweepError(
                 f"--name {name}: a sweep in {places.address} has this name; take another, or resume it (--resume "
-                f"{below(places.address, name)})"
+                f"{address_below(places.address, name)})"
             )
 
 

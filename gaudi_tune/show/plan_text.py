@@ -9,12 +9,13 @@ from gaudi_tune.base.words import counted, duration
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.confirmation import describe_test_data
-from gaudi_tune.storage.remote import below
+from gaudi_tune.storage.remote import address_below
 from gaudi_tune.training.training_config import TrainingConfig
 
 
 def plan_lines(plan: Plan) -> list[str]:
     """Return the plan in words, a line each."""
+    copy_address = address_below(plan.address, plan.name)
     rows = [
         *_rows_of_search(plan),
         *_rows_of_devices(plan),
@@ -24,7 +25,7 @@ def plan_lines(plan: Plan) -> list[str]:
         ("config", f"{plan.options.config}{_ranges(plan)}" if plan.options.config is not None else ""),
         ("ray", _cluster(plan)),
         ("time", _duration(plan)),
-        ("files", f"{below(plan.address, plan.name)}, a copy of {plan.folder}" if plan.address else str(plan.folder)),
+        ("files", f"{copy_address}, a copy of {plan.folder}" if plan.address else str(plan.folder)),
         ("mlflow", plan.tracking_uri),
     ]
     return [f"{label:<6}  {text}" for label, text in rows if text]

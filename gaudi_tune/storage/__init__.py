@@ -1,4 +1,4 @@
-"""Storage elsewhere: an object store or another file system that has a copy of each sweep, made beside the training.
+"""Remote storage: an object store or another file system that gets a copy of each sweep while it trains.
 
-:mod:`.remote` reads and writes there, :mod:`.mirror` brings a running sweep there, :mod:`.fetch` brings sweeps back.
+:mod:`.remote` reads and writes it, :mod:`.mirror` copies a running sweep to it, and :mod:`.fetch` brings sweeps back.
 """

@@ -1,4 +1,4 @@
-"""The copy of a running sweep in a storage: a thread brings there what changes in the sweep's folder."""
+"""The copy of a running sweep in a storage: a thread sends every change in the sweep's folder to it."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ RESEND_SHARE = 0.1
 """The largest share of the time that sending one file again and again may take while the sweep runs: the study, whose
 content the log has, or the report."""
 MOST_PAUSE_S = 8.0
-"""Most seconds until the next try, after the storage has failed several times."""
+"""The most seconds until the next try, after the storage has failed several times."""
 WARN_EVERY_S = 60.0
 """Seconds between two warnings that the storage fails."""
 GIVE_UP_AFTER_S = 60.0
-"""How long the end of a sweep waits for a storage that takes nothing."""
+"""How long the end of a sweep waits for a storage that accepts nothing."""
 MOST_COMPARED = 2**20
-"""The largest file whose content is looked at to see whether it has changed."""
+"""The size in bytes of the largest file whose content is compared to see whether it has changed."""
 NOT_COPIED = ("running.lock", OWNER_FILE, "worker_groups")
-"""Names of files and folders that are about this machine alone."""
+"""Names of files and folders that concern this machine only."""
 CHECKPOINT = "checkpoint_"
 """What the names of folders of checkpoints begin with."""
 
@@ -61,16 +61,16 @@ class Mirror:
     """Brings the folder of a sweep to a storage and keeps trying if that fails, in this order:
 
     1. whole checkpoints, then the study, then all other files;
-    2. the log of the state as it was before step 1, so that it names no checkpoint that is not there;
-    3. then what has gone from the folder goes from the storage.
+    2. the log of the state as it was before step 1, so that every checkpoint that it names is in the storage;
+    3. deletions: what is no longer in the folder is deleted from the storage.
     """
 
     def __init__(self, folder: Path, address: str, log: str, study: str, outbox: str) -> None:
-        """Prepare only. ``log``, ``study`` and ``outbox`` are names of files: the first and last grow."""
+        """Prepare the copy; :meth:`start` begins it. The last three are names of files; log and outbox grow."""
         self._folder, self._remote = folder, Remote(address)
         self._log, self._study, self._outbox = log, study, outbox
         self._grown = {name: AppendedFile(self._remote, name) for name in (log, outbox)}
-        self._unstable = (f"{study}-", "set-aside-")  # beginnings of names of what is being written, or is not needed
+        self._unstable = (f"{study}-", "set-aside-")  # how the names of unfinished or needless files begin
         self._owner = new_owner(uuid.uuid4().hex)
         self._sent: dict[str, Version] = {}
         self._checksums: dict[str, int] = {}  # of the small files of trials that this process sent
@@ -81,36 +81,36 @@ class Mirror:
         self._due_at: dict[str, float] = {}  # monotonic times before which files are not sent again
         self._progress_at = time.monotonic()
         self._error = ""
-        self._closing, self._done = threading.Event(), threading.Event()
+        self._closing, self._end_event = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="storage", daemon=True)
-        self.taken_over = ""
+        self.rival_host = ""
         """The machine that has taken the sweep from this one, which should then end it; "" if none has."""
 
-    def take(self, seen: Owner | None) -> None:
-        """Become the owner of the sweep, if ``seen`` still is; a SweepError if another process was quicker."""
-        take(self._remote, seen, self._owner)
+    def take(self, seen_owner: Owner | None) -> None:
+        """Become the owner of the sweep, if ``seen_owner`` still is, or raise a SweepError."""
+        take(self._remote, seen_owner, self._owner)
 
     def start(self) -> None:
-        """Begin. The folder is whole, and nobody but this process writes there or to the storage."""
+        """Start the thread. The folder must be complete, and only this process may write to it or to the storage."""
         with atomic_write(self._folder / OWNER_FILE) as partial:
             partial.write_bytes(self._owner.text)
         self._thread.start()
 
     def close(self) -> str:
-        """Wait until the storage has everything, or has taken nothing for a minute.
+        """Wait until the storage has everything, or has accepted nothing for a minute.
 
         Returns:
             What it lacks, in words; "" if nothing.
         """
-        if self._closing.is_set() or not (self._thread.is_alive() or self.taken_over):
+        if self._closing.is_set() or not (self._thread.is_alive() or self.rival_host):
             return ""  # it was said before, or there is nothing to say
         self._progress_at = time.monotonic()
         self._closing.set()
-        while not self._done.wait(0.1) and time.monotonic() - self._progress_at < GIVE_UP_AFTER_S:
+        while not self._end_event.wait(0.1) and time.monotonic() - self._progress_at < GIVE_UP_AFTER_S:
             pass
-        if self.taken_over:
-            return f"{self._remote.address} is now written by {self.taken_over}, which has taken the sweep"
-        if self._done.is_set():
+        if self.rival_host:
+            return f"{self._remote.address} is now written by {self.rival_host}, which has taken the sweep"
+        if self._end_event.is_set():
             return ""
         unsent = f"{self._unsent} files and checkpoints" if self._unsent > 0 else "the end of the sweep"
         return f"{self._remote.address} lacks {unsent} ({self._error or 'it does not answer'})"
@@ -120,14 +120,14 @@ class Mirror:
         while True:
             was_closing = self._closing.is_set()
             try:
-                look_s = self._bring(is_last=was_closing)
+                look_s = self._bring(is_last_round=was_closing)
                 pause_s, self._error = max(LOOK_EVERY_S, look_s / LOOK_SHARE), ""
                 if was_closing:
                     self._end()
                     return
             except _TakenOverError:
-                logger.error("%s has taken this sweep: %s gets nothing more", self.taken_over, self._remote.address)
-                self._done.set()
+                logger.error("%s has taken this sweep: %s gets nothing more", self.rival_host, self._remote.address)
+                self._end_event.set()
                 return
             except Exception as error:  # each library behind Arrow raises its own
                 self._error = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -140,8 +140,8 @@ class Mirror:
             else:
                 self._closing.wait(pause_s)
 
-    def _bring(self, *, is_last: bool) -> float:
-        """Bring everything that has changed to the storage, and return how long it took to find that."""
+    def _bring(self, *, is_last_round: bool) -> float:
+        """Bring everything that has changed to the storage, and return how long the search for changes took."""
         self._beat()
         if not self._knows_sent:
             self._find_sent()
@@ -149,18 +149,18 @@ class Mirror:
         log, log_version = self._changed_log()
         started_at = time.thread_time()
         files, checkpoints = self._look()
-        now = math.inf if is_last else time.monotonic()
+        latest_time = math.inf if is_last_round else time.monotonic()
         changed = [
             name
             for name, version in files.items()
             if self._sent.get(name) != version
-            and self._due_at.get(name, 0.0) <= now
+            and self._due_at.get(name, 0.0) <= latest_time
             and not self._was_only_copied(name, version)
         ]
         look_s = time.thread_time() - started_at
         new = [place for place, seal in checkpoints.items() if self._checkpoints.get(place) != seal]
         self._unsent = len(changed) + len(new) + (log is not None)
-        lost = {place.partition("/")[0] for place in new if not self._send_checkpoint(place, checkpoints[place])}
+        lost_trials = {place.partition("/")[0] for place in new if not self._send_checkpoint(place, checkpoints[place])}
         for name in sorted(changed, key=lambda name: name != self._study):
             started_at = time.monotonic()
             self._send(name, files[name])
@@ -170,16 +170,16 @@ class Mirror:
             self._grown[self._log].send(log)
             self._sent[self._log] = log_version
             self._note_sent()
-        self._forget_gone(files, checkpoints, lost)
+        self._forget_gone(files, checkpoints, lost_trials)
         return look_s
 
     def _beat(self) -> None:
-        """Say that this process runs the sweep, unless another one has taken it."""
+        """Record in the storage that this process runs the sweep, unless another one has taken it."""
         if time.monotonic() - self._beat_at < BEAT_S:
             return
         stored = stored_owner(self._remote)
         if stored is not None and stored.id != self._owner.id:
-            self.taken_over = stored.host or "another machine"
+            self.rival_host = stored.host or "another machine"
             raise _TakenOverError
         self._owner = beaten(self._owner)
         self._owner.write(self._remote)
@@ -190,24 +190,24 @@ class Mirror:
         self._owner.write(self._remote)
         with atomic_write(self._folder / OWNER_FILE) as partial:
             partial.write_bytes(self._owner.text)
-        self._done.set()
+        self._end_event.set()
 
     def _find_sent(self) -> None:
         """Find out what the storage has from an earlier process. Files above those of the trials are sent again."""
-        there = self._remote.files()
+        stored_files = self._remote.files()
         files, checkpoints = self._look()
         for name, version in files.items():
-            if "/" in name and name in there and there[name].size == version.size:
+            if "/" in name and name in stored_files and stored_files[name].size == version.size:
                 self._sent[name] = version
         for place, seal in checkpoints.items():
             names = [str(file.relative_to(self._folder)) for file in _files_in(self._folder / place)]
             sizes = [(self._folder / name).stat().st_size for name in names]
-            if [there[name].size if name in there else None for name in names] == sizes:
+            if [stored_files[name].size if name in stored_files else None for name in names] == sizes:
                 self._checkpoints[place] = seal
-        for match in map(PART.fullmatch, there):
+        for match in map(PART.fullmatch, stored_files):
             if match and match[1] in self._grown:
                 self._grown[match[1]].adopt(match[0])
-        for name in there:  # what is not in the folder goes once everything else is there
+        for name in stored_files:  # what the folder lacks is deleted after everything else was sent
             checkpoint = _checkpoint_of(name)
             if checkpoint is not None:
                 self._checkpoints.setdefault(checkpoint, Version(-1, 0))
@@ -255,7 +255,7 @@ class Mirror:
         except FileNotFoundError:
             if (self._folder / place / SEAL_FILE).exists():
                 raise
-            self._checkpoints.setdefault(place, Version(-1, 0))  # what was sent of it goes
+            self._checkpoints.setdefault(place, Version(-1, 0))  # the part that was sent is deleted later
             return False
         self._checkpoints[place] = seal
         self._note_sent()
@@ -271,7 +271,7 @@ class Mirror:
                     closing(sqlite3.connect(copy)) as target,
                 ):
                     source.backup(target)
-            except sqlite3.Error:  # it is locked or damaged, or has just been made; the log has all that it has
+            except sqlite3.Error:  # it is locked, damaged or brand-new; the log has all of its content
                 return
             self._remote.upload(copy, self._study, self._progress)
         self._sent[self._study] = version
@@ -294,7 +294,7 @@ class Mirror:
             self._note_sent()
 
     def _changed_log(self) -> tuple[bytes | None, Version]:
-        """Return the log, None if it has not changed since it was sent; and its version."""
+        """Return the log (None if it has not changed since it was sent) and its version."""
         try:
             version = _version(os.lstat(self._folder / self._log))
         except FileNotFoundError:
@@ -302,14 +302,14 @@ class Mirror:
         return (None if self._sent.get(self._log) == version else self._content(self._log)), version
 
     def _was_only_copied(self, name: str, version: Version) -> bool:
-        """Whether a small file of a trial has only another time: Tune copies all of them again and again."""
+        """Whether only the time of a trial's small file has changed: Tune copies all of these files again and again."""
         sent = self._sent.get(name)
         if sent is None or "/" not in name or sent.size != version.size or version.size > MOST_COMPARED:
             return False
-        is_same = self._checksums.get(name) in (None, self._checksum(name))
-        if is_same:
+        is_same_content = self._checksums.get(name) in (None, self._checksum(name))
+        if is_same_content:
             self._sent[name] = version
-        return is_same
+        return is_same_content
 
     def _checksum(self, name: str) -> int:
         return zlib.crc32(self._content(name) or b"")
@@ -319,11 +319,11 @@ class Mirror:
             return read_regular_file(self._folder / name)
         return None
 
-    def _forget_gone(self, files: dict[str, Version], checkpoints: dict[str, Version], lost: set[str]) -> None:
+    def _forget_gone(self, files: dict[str, Version], checkpoints: dict[str, Version], lost_trials: set[str]) -> None:
         """Delete what the folder no longer had when it was looked at. A trial whose newer checkpoint could not be sent
         keeps its older one."""
         for place in [place for place in self._checkpoints if place not in checkpoints]:
-            if place.partition("/")[0] not in lost and not (self._folder / place).exists():
+            if place.partition("/")[0] not in lost_trials and not (self._folder / place).exists():
                 self._remote.delete_folder(place)
                 del self._checkpoints[place]
         for name in [name for name in self._sent if name not in files and name != self._log]:
@@ -331,7 +331,7 @@ class Mirror:
             del self._sent[name]
 
     def _progress(self) -> None:
-        """Note that the storage has taken something, and go on saying that this process runs the sweep."""
+        """Note that the storage has accepted something, and keep recording that this process runs the sweep."""
         self._progress_at = time.monotonic()
         self._beat()
 
@@ -345,7 +345,7 @@ def _version(status: os.stat_result) -> Version:
 
 
 def _checkpoint_of(name: str) -> str | None:
-    """Return the folder of the checkpoint to which a file belongs, as trial-001/checkpoint_000002; None if to none."""
+    """Return the folder of a file's checkpoint, such as trial-001/checkpoint_000002; None if it is in none."""
     parts = name.split("/")
     return "/".join(parts[:2]) if len(parts) > 2 and parts[1].startswith(CHECKPOINT) else None
 

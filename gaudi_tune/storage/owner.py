@@ -15,11 +15,11 @@ from gaudi_tune.storage.remote import Remote
 OWNER_FILE = "owner.json"
 """The file of the process that runs or last ran a sweep, in the sweep's folder here and in the storage."""
 LENGTH = 512
-"""How many bytes the file has at least, so that all of its versions have the same size."""
+"""The size to which the file is padded, so that all of its versions have the same size."""
 BEAT_S = 4.0
-"""Most seconds between two times that the process writes the file, while the storage answers."""
+"""The most seconds between two writes of the file while the storage answers."""
 GONE_AFTER_S = 20.0
-"""After so many seconds without a change, the process counts as gone. No clocks are compared."""
+"""The seconds without a change after which the process counts as gone. No clocks are compared."""
 SETTLE_S = 2.0
 """How long a process that takes a sweep waits to see whether another one has taken it at the same time."""
 FRESH_S = 60.0
@@ -45,7 +45,8 @@ class Owner:
     @property
     def text(self) -> bytes:
         """The content of the file."""
-        return json.dumps(asdict(self)).encode().ljust(LENGTH)  # a reader asks for the size first, and reads so much
+        # A reader asks for the size first, then reads that many bytes.
+        return json.dumps(asdict(self)).encode().ljust(LENGTH)
 
 
 def new_owner(owner_id: str) -> Owner:
@@ -56,7 +57,7 @@ def new_owner(owner_id: str) -> Owner:
 def stored_owner(remote: Remote) -> Owner | None:
     """Return the owner that the storage has; None if it has none."""
     try:
-        return _read(remote.read(OWNER_FILE))
+        return _parsed_owner(remote.read(OWNER_FILE))
     except FileNotFoundError:
         return None
 
@@ -64,12 +65,12 @@ def stored_owner(remote: Remote) -> Owner | None:
 def local_owner(folder: Path) -> Owner | None:
     """Return the owner as the local folder of a sweep has it; None if that was not written, or not fetched whole."""
     try:
-        return _read(read_json_text(folder / OWNER_FILE))
+        return _parsed_owner(read_json_text(folder / OWNER_FILE))
     except OSError:
         return None
 
 
-def _read(text: bytes) -> Owner:
+def _parsed_owner(text: bytes) -> Owner:
     try:
         entry = from_json(text)
         owner = Owner(
@@ -84,33 +85,33 @@ def check_gone(remote: Remote, owner: Owner | None, option: str) -> None:
     """Wait until it is clear that the owner of a sweep does not run it.
 
     Raises:
-        SweepError: It does.
+        SweepError: The owner runs it.
     """
-    until = time.monotonic() + GONE_AFTER_S
-    while owner is not None and not owner.ended and time.monotonic() < until:
+    deadline = time.monotonic() + GONE_AFTER_S
+    while owner is not None and not owner.ended and time.monotonic() < deadline:
         time.sleep(BEAT_S / 2)
         if stored_owner(remote) != owner:
             raise SweepError(f"{option}: this sweep is running on {owner.host}; wait for it, or end it first")
 
 
-def take(remote: Remote, seen: Owner | None, owner: Owner) -> None:
-    """Make ``owner`` the owner of a sweep, if ``seen`` still is.
+def take(remote: Remote, seen_owner: Owner | None, owner: Owner) -> None:
+    """Make ``owner`` the owner of a sweep, if ``seen_owner`` still is.
 
     Raises:
         SweepError: Another process was quicker.
     """
     rival = stored_owner(remote)
-    if rival == seen:
+    if rival == seen_owner:
         owner.write(remote)
-        if seen is None:
+        if seen_owner is None:
             return
         time.sleep(SETTLE_S)
         rival = stored_owner(remote)
     if rival is None or rival.id != owner.id:
-        where = "" if rival is None else f" on {rival.host}"
-        raise SweepError(f"{remote.address}: this sweep has just begun{where}; wait for it, or end it first")
+        rival_place = "" if rival is None else f" on {rival.host}"
+        raise SweepError(f"{remote.address}: this sweep has just begun{rival_place}; wait for it, or end it first")
 
 
 def beaten(owner: Owner, *, ended: bool = False) -> Owner:
-    """Return the owner a moment later."""
+    """Return the owner with its next beat."""
     return replace(owner, beat=owner.beat + 1, ended=ended)

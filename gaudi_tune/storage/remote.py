@@ -25,17 +25,17 @@ PROBE = ".gaudi-tune-probe"
 
 
 def address_of(place: str | Path) -> str | None:
-    """Return the address that an option has, without slashes at its end; None if it is a path."""
+    """Return the address that an option gives, without slashes at its end; None if it is a path."""
     match = ADDRESS.fullmatch(str(place))
     if match is None:
         return None
     scheme, rest = match.groups()
     path, question, query = rest.partition("?")
-    query = re.sub(r"=(https?):/(?!/)", r"=\1://", query)  # which a Path has shortened, too
+    query = re.sub(r"=(https?):/(?!/)", r"=\1://", query)  # a Path shortens these, too
     return f"{scheme}://{'/' if scheme == 'file' else ''}{path.rstrip('/')}{question}{query}"
 
 
-def below(address: str, name: str) -> str:
+def address_below(address: str, name: str) -> str:
     """Return the address of ``name`` below an address."""
     path, question, query = address.partition("?")
     return f"{path}/{name}{question}{query}"
@@ -44,8 +44,8 @@ def below(address: str, name: str) -> str:
 def split(address: str) -> tuple[str, str]:
     """Return the address above an address, and the last name of its path."""
     path, question, query = address.partition("?")
-    above, _, name = path.rpartition("/")
-    return f"{above}{question}{query}", name
+    parent_address, _, name = path.rpartition("/")
+    return f"{parent_address}{question}{query}", name
 
 
 class Entry(NamedTuple):
@@ -60,7 +60,7 @@ class Remote:
     """A folder of a storage. Errors of its methods are OSErrors."""
 
     def __init__(self, address: str, option: str = "--storage") -> None:
-        """Open it; nothing is asked of it yet. ``option`` is the one that names it, for errors.
+        """Prepare it without a request. ``option`` is the option that names it, for errors.
 
         Raises:
             SweepError: The address cannot be read.
@@ -98,7 +98,7 @@ class Remote:
         """Check that files can be listed, written and deleted there, within :data:`CHECK_WITHIN_S`.
 
         Raises:
-            SweepError: They cannot.
+            SweepError: One of these fails.
         """
         problems: list[str] = ["it does not answer"]
         thread = threading.Thread(target=lambda: problems.__setitem__(0, self._problem()), daemon=True)
@@ -136,7 +136,7 @@ class Remote:
         return sorted(name for name, info in self._infos("", recursive=False) if info.type == directory)
 
     def files(self, *, recursive: bool = True) -> dict[str, Entry]:
-        """Return the files in the folder by name, below it if ``recursive``. Names that lead out of it are left out."""
+        """Return the files in the folder by name, and in subfolders if ``recursive``. Names leading out are skipped."""
         return {
             name: Entry(info.size, info.mtime.timestamp() if isinstance(info.mtime, datetime) else 0.0)
             for name, info in self._infos("", recursive=recursive)
@@ -161,7 +161,7 @@ class Remote:
                 target.write(chunk)
                 sent()
 
-        with open_regular_file(file) as source:  # which may be gone: an object that was begun would be empty
+        with open_regular_file(file) as source:  # first: if the file is gone, no empty object is begun
             self._write(name, copy)
 
     def _write(self, name: str, write: Callable[[Any], object]) -> None:
@@ -194,6 +194,6 @@ class Remote:
 
 
 def is_safe(name: str) -> bool:
-    """Whether a file of this name in a storage lies in its folder, also where it is copied to."""
+    """Whether a file of this name stays inside its folder, in the storage and where it is copied to."""
     parts = name.split("/")
     return not any(part in ("", ".", "..") for part in parts) and "\0" not in name and "\\" not in name

@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE
-from gaudi_tune.storage.appended import whole
+from gaudi_tune.storage.appended import whole_content
 from gaudi_tune.storage.remote import Remote
 from gaudi_tune.sweep.record.state_log import STATE_LOG, read_log
 from gaudi_tune.sweep.record.sweep_file import read_summary
@@ -48,7 +48,7 @@ def make_sweep(folder: Path, store: ObjectStore | None, name: str) -> Sweep:
 def reports_in_store(folder: Path) -> dict[int, int]:
     """The reports of each trial that the store's log has."""
     remote = Remote(f"{ADDRESS}/sweep")
-    (folder / STATE_LOG).write_bytes(whole(remote, STATE_LOG, remote.files(recursive=False)))
+    (folder / STATE_LOG).write_bytes(whole_content(remote, STATE_LOG, remote.files(recursive=False)))
     trials = read_log(folder, as_data=True)["sweep"]["trials"]
     return {int(number): int(trial["reports"]) for number, trial in trials.items()}
 

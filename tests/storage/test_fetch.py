@@ -15,7 +15,7 @@ from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.storage import owner as owner_module
 from gaudi_tune.storage.fetch import fetch_rest, fetch_to_resume, view, working_folder
 from gaudi_tune.storage.owner import OWNER_FILE, Owner, stored_owner, take
-from gaudi_tune.storage.remote import Remote, address_of, below, is_safe, split
+from gaudi_tune.storage.remote import Remote, address_below, address_of, is_safe, split
 from tests.helpers.earlier_sweeps import earlier_sweep
 from tests.helpers.object_store import BUCKET, ObjectStore
 from tests.helpers.quadratic import QUADRATIC
@@ -62,7 +62,7 @@ def test_addresses_are_read_also_where_a_path_has_shortened_them() -> None:
         assert address_of(text) == address
     assert address_of("results") is None
     assert address_of(Path("/results")) is None
-    assert below("s3://b/p?region=x", "a") == "s3://b/p/a?region=x"
+    assert address_below("s3://b/p?region=x", "a") == "s3://b/p/a?region=x"
     assert split("s3://b/p/a?region=x") == ("s3://b/p?region=x", "a")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from gaudi_tune.storage import mirror as mirror_module
 from gaudi_tune.storage import owner as owner_module
-from gaudi_tune.storage.appended import WHOLE_UP_TO, AppendedFile, whole
+from gaudi_tune.storage.appended import MAX_WHOLE_SIZE, AppendedFile, whole_content
 from gaudi_tune.storage.mirror import Mirror
 from gaudi_tune.storage.owner import Owner, local_owner, stored_owner
 from gaudi_tune.storage.remote import Remote
@@ -165,7 +165,7 @@ def test_a_machine_that_has_lost_the_sweep_writes_nothing_more(
 ) -> None:
     until(lambda: "sweep.json" in store.objects(f"{folder.name}/"))
     Owner(id="another", host="node-2").write(Remote(f"s3://{BUCKET}/{folder.name}"))
-    until(lambda: bool(running.taken_over))
+    until(lambda: bool(running.rival_host))
     (folder / "state.log").write_bytes(b"1")
     assert running.close() == f"s3://{BUCKET}/{folder.name} is now written by node-2, which has taken the sweep"
     assert "state.log" not in store.objects(f"{folder.name}/")
@@ -197,13 +197,13 @@ def test_another_process_sends_what_is_new_and_deletes_what_is_gone(folder: Path
 def test_a_large_log_is_sent_in_parts(store: ObjectStore) -> None:
     remote = Remote(f"s3://{BUCKET}/parts")
     file = AppendedFile(remote, "state.log")
-    content = os.urandom(WHOLE_UP_TO + 1)
+    content = os.urandom(MAX_WHOLE_SIZE + 1)
     for more in (b"", b"first", b"second"):
         content += more
         assert file.send(content)
-        assert whole(remote, "state.log", remote.files()) == content
+        assert whole_content(remote, "state.log", remote.files()) == content
     assert not file.send(content)
     assert len(store.objects("parts/")) == 3
     assert file.send(b"anew")
     assert {*store.objects("parts/")} == {"state.log"}
-    assert whole(remote, "state.log", remote.files()) == b"anew"
+    assert whole_content(remote, "state.log", remote.files()) == b"anew"
