@@ -275,8 +275,8 @@ def _notes(sweeps: Mapping[str, StoredSweep]) -> list[str]:
     goals = {name: f"{sweep.file.mode}imizes {sweep.file.metric}" for name, sweep in sweeps.items()}
     if len(set(goals.values())) == 1:
         return []
-    each = ", ".join(f"{name} {goal}" for name, goal in goals.items())
-    return [f"the values of these sweeps cannot be compared: {each}"]
+    goals_in_words = ", ".join(f"{name} {goal}" for name, goal in goals.items())
+    return [f"the values of these sweeps cannot be compared: {goals_in_words}"]
 
 
 def _flat_options(sweep: StoredSweep) -> dict[str, Any]:

@@ -21,7 +21,7 @@ class LastWritten:
         """Take the checkpoint from which the trial continues; None if it begins, or does not save on this rank."""
         self._start = None if start is None else WrittenCheckpoint(start)
         self._copy: WrittenCheckpoint | None = None
-        self._has_written = self._skips = False
+        self._wrote_before = self._skips = False
         self.behind = 0
         """How many reports ago the loop wrote what a checkpoint would have now."""
 
@@ -38,11 +38,11 @@ class LastWritten:
     def trial_continues(self, written: WrittenCheckpoint) -> None:
         """Copy what came with a report, before the loop may delete it."""
         self.forget()
-        if self._skips or not self._has_written:
+        if self._skips or not self._wrote_before:
             self._copy = WrittenCheckpoint(Path(tempfile.mkdtemp(prefix="checkpoint-of-worker-")))
             folder = self._copy.folder
             retry_while_disk_is_full(lambda: written(folder), f"a copy of a checkpoint in {folder}")
-        self._has_written = True
+        self._wrote_before = True
 
     def forget(self) -> None:
         """Delete the copy."""

@@ -71,14 +71,14 @@ class EarlyEnd:
 
     def _let_trials_save(self) -> None:
         """Wait until the running trials have saved, as long as the notice is. This calls nothing of Ray."""
-        folder, until = self._plan.folder, time.monotonic() + (self._plan.options.notice or 0)
+        folder, deadline = self._plan.folder, time.monotonic() + (self._plan.options.notice or 0)
         running = {trial.name for trial in self._state.trials.values() if trial.status == "running"}
-        if not running or time.monotonic() >= until:
+        if not running or time.monotonic() >= deadline:
             return
-        given_at, unsaved = give_notice(folder), running
-        while unsaved and time.monotonic() < until:
+        notice_time, unsaved = give_notice(folder), running
+        while unsaved and time.monotonic() < deadline:
             time.sleep(LOOK_EVERY_S)
-            unsaved = {name for name in unsaved if not saved_since(folder / name, given_at)}
+            unsaved = {name for name in unsaved if not saved_since(folder / name, notice_time)}
         logger.warning(
             "%d of %d running trials saved after their last step; the others continue from their last checkpoint",
             len(running) - len(unsaved), len(running),

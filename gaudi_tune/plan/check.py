@@ -126,8 +126,8 @@ def _sources() -> Iterator[bytes]:
     not_the_users = {*sys.stdlib_module_names, "gaudi_tune", "__mp_main__"}  # the last may be an earlier script
     for name, module in list(sys.modules.items()):
         file = Path(getattr(module, "__file__", None) or "")
-        known = "site-packages" in file.parts or name.partition(".")[0] in not_the_users
-        if not known and file.suffix == ".py" and file.is_file():
+        is_installed = "site-packages" in file.parts or name.partition(".")[0] in not_the_users
+        if not is_installed and file.suffix == ".py" and file.is_file():
             yield file.read_bytes()
 
 

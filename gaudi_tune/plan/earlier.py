@@ -85,10 +85,12 @@ def resumed_if_begun(options: SweepOptions) -> SweepOptions:
     folder = storage / options.name
     if not (folder / SWEEP_FILE).is_file():
         return replace(options, resume=None)
-    began = checked(read_sweep_file(folder, "--resume ").options)
-    said_again = {name for name in names_on_resume("kept") if getattr(options, name) == getattr(began, name)}
-    said_again.add("num_samples")  # a person may have added trials meanwhile
-    usual: dict[str, Any] = {option.name: option.default for option in fields(options) if option.name in said_again}
+    first_options = checked(read_sweep_file(folder, "--resume ").options)
+    repeated_names = {
+        name for name in names_on_resume("kept") if getattr(options, name) == getattr(first_options, name)
+    }
+    repeated_names.add("num_samples")  # a person may have added trials meanwhile
+    usual: dict[str, Any] = {option.name: option.default for option in fields(options) if option.name in repeated_names}
     return replace(options, **usual | {"name": None, "resume": options.name})
 
 

@@ -217,10 +217,10 @@ def name_checkpoint(trainable: tune.Trainable, name: str) -> Path | None:
     if storage is None:
         return None
     folder = Path(storage.trial_fs_path, name)
-    others = (folder.with_name(f"{name}_{number}") for number in count(2))
-    chosen = next(place for place in chain([folder], others) if not place.exists())
-    storage.__class__, storage.name = _NamedStorage, chosen.name
-    return chosen
+    numbered_folders = (folder.with_name(f"{name}_{number}") for number in count(2))
+    free_folder = next(place for place in chain([folder], numbered_folders) if not place.exists())
+    storage.__class__, storage.name = _NamedStorage, free_folder.name
+    return free_folder
 
 
 def new_trainable(kind: type[tune.Trainable], config: dict[str, Any], folder: Path) -> tune.Trainable:

@@ -111,8 +111,8 @@ class ShowProgress:
     def _begin(self, state: SweepState) -> None:
         self._started_at = time.monotonic()
         groups, width = counted(self._plan.groups, "worker group"), self._plan.options.workers_per_trial
-        each = self._plan.trials_per_device
-        sharing = f", {each} on each device" if each > 1 else ""
+        sharers = self._plan.trials_per_device
+        sharing = f", {sharers} on each device" if sharers > 1 else ""
         self._print(f"starting {groups} of {width} on {self._plan.devices.type.kind}{sharing} ...")
         if self._console.is_terminal:
             self._live = Live(console=self._console, auto_refresh=False, transient=True)

@@ -252,12 +252,12 @@ class _Trial:
             loss_sum=torch.zeros((), device=self.device),
             correct=torch.zeros(2, dtype=torch.int64, device=self.device),
         )
-        start, first = interval.start, self.steps_done
+        start, first_step = interval.start, self.steps_done
         end = min(self.steps, start + (self.config.eval_every or self.steps_per_epoch))
         timer = StepTimer(self.compiling.clock, self.device_type.synchronize)
         # Only rank 0 traces, and only a trial's first steps.
         traced_steps = 0 if self.rank or start else self.config.profile
-        with traced(self.device_type, end - first, traced_steps, trial_folder()) as trace_step:
+        with traced(self.device_type, end - first_step, traced_steps, trial_folder()) as trace_step:
             while self.steps_done < end:
                 if self.steps_done == end - 1:
                     timer.last_step_begins()
@@ -270,7 +270,7 @@ class _Trial:
                 trace_step()
                 save_if_asked(self.save)
         loss_sum = float(metrics.sum_over_ranks(interval.loss_sum))  # waits for the last step
-        times = timer.stop(max(1, end - first))
+        times = timer.stop(max(1, end - first_step))
         self._set_learning_rate_of(end - 1)  # which is reported; all steps may have been taken before an interruption
         return _Trained(loss_sum / ((end - start) * self.world), self._train_accuracy(), times)
 

@@ -44,16 +44,16 @@ class NoticeBoard:
 
     def save_if_asked(self, save: Callable[[Path], None]) -> None:
         """Save the trial if there is a notice for its node, for which it has not saved."""
-        now = time.monotonic()
-        if now < self._look_at:
+        look_time = time.monotonic()
+        if look_time < self._look_at:
             return
-        self._look_at = now + LOOK_EVERY_S
+        self._look_at = look_time + LOOK_EVERY_S
         try:
-            given_at, nodes = self._file.stat().st_mtime_ns, self._file.read_text().split()
+            notice_time, nodes = self._file.stat().st_mtime_ns, self._file.read_text().split()
         except OSError:
             return
-        if given_at != self._saved_for and (not nodes or self._node in nodes):
-            self._saved_for = given_at
+        if notice_time != self._saved_for and (not nodes or self._node in nodes):
+            self._saved_for = notice_time
             save_between(self._trial, self.reports, save)
 
 
@@ -82,10 +82,10 @@ def last_between(trial: Path) -> Between | None:
     return None if folder is None else Between(int(folder.name.rpartition("_")[2]), folder)
 
 
-def saved_since(trial: Path, given_at: float) -> bool:
+def saved_since(trial: Path, notice_time: float) -> bool:
     """Whether a trial has saved between two reports since a notice was given."""
     between = last_between(trial)
-    return between is not None and between.folder.stat().st_mtime >= given_at
+    return between is not None and between.folder.stat().st_mtime >= notice_time
 
 
 def drop_between(trial: Path) -> None:

@@ -29,8 +29,8 @@ class TensorDropout(nn.Dropout):
 
 def drop(values: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
     """Return the values, of which a share of ``p`` is 0 and the others are larger, so that the mean stays the same."""
-    kept = (1 - p).to(values.dtype)
-    return values * (torch.bernoulli(kept.expand(values.shape)) / kept)
+    keep_share = (1 - p).to(values.dtype)
+    return values * (torch.bernoulli(keep_share.expand(values.shape)) / keep_share)
 
 
 def dropout_as_tensors(model: nn.Module) -> None:

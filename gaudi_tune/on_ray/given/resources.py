@@ -21,11 +21,11 @@ def take_resources(arguments: dict[str, Any], train_loop: Any) -> None:
     Raises:
         SweepError: A trial cannot have such resources, or ``trials_per_device`` is given, too.
     """
-    given = {word: arguments.pop(word) for word in WORDS if word in arguments}
-    given = given or {"tune.with_resources": resources_of(train_loop)}
+    resources_by_word = {word: arguments.pop(word) for word in WORDS if word in arguments}
+    resources_by_word = resources_by_word or {"tune.with_resources": resources_of(train_loop)}
     if arguments.get("resume") is not None:  # a resumed sweep keeps what it began with
         return
-    for word, resources in given.items():
+    for word, resources in resources_by_word.items():
         options = {} if resources is None else read_resources(word, resources)
         if options and "trials_per_device" in arguments:
             raise SweepError(f"{word}={written(resources)} says what trials_per_device says, too; give one of them")

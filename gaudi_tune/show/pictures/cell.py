@@ -105,7 +105,7 @@ class _PageWidget:
 
         html = render(page.plan, live=True, in_cell=True, nonce=page.nonce)
         synced = {"page": Unicode(html).tag(sync=True), "height": Int(FRAME_HEIGHT).tag(sync=True)}
-        self._page, self._asked_at = page, -WATCHED_FOR_S
+        self._page, self._request_time = page, -WATCHED_FOR_S
         self._widget = type("PageWidget", (AnyWidget,), {"_esm": SCRIPT, **synced})()
         self._widget.on_msg(lambda _, content, buffers: self._take(content))
         kernel = get_ipython().kernel
@@ -117,7 +117,7 @@ class _PageWidget:
 
     def is_shown(self) -> bool:
         """Whether a browser shows the page: it asks for news all the time."""
-        return time.monotonic() - self._asked_at < WATCHED_FOR_S
+        return time.monotonic() - self._request_time < WATCHED_FOR_S
 
     def poll(self) -> None:
         """Take the requests that have come."""
@@ -134,7 +134,7 @@ class _PageWidget:
 
     def _take(self, request: Any) -> None:
         """Answer a request in a thread, as the server does: it may wait for Tune's event loop, or draw a picture."""
-        self._asked_at = time.monotonic()
+        self._request_time = time.monotonic()
         threading.Thread(target=self._answer, args=(request,), name="cell", daemon=True).start()
 
     def _answer(self, request: Any) -> None:

@@ -40,16 +40,24 @@ def _branches(space: SearchSpace, name: str) -> list[tuple[BaseDistribution, dic
     ranges = space.ranges[name]
     if len(ranges) > 1 or name not in space.always:
         for decider in sorted(space.always_searched - {name}):
-            (choices, *others) = space.ranges[decider]
-            if others or not isinstance(choices, CategoricalDistribution):
+            (choices, *further_ranges) = space.ranges[decider]
+            if further_ranges or not isinstance(choices, CategoricalDistribution):
                 continue
-            found = defaultdict[Hashable, list[BaseDistribution | None]](list)
+            ranges_by_value = defaultdict[Hashable, list[BaseDistribution | None]](list)
             for draw in space.draws:
-                if (range_ := draw.ranges.get(name)) not in found[draw.config[decider]]:
-                    found[draw.config[decider]].append(range_)
-            if len(found) == len(choices.choices) and all(len(of_value) == 1 for of_value in found.values()):
+                if (range_ := draw.ranges.get(name)) not in ranges_by_value[draw.config[decider]]:
+                    ranges_by_value[draw.config[decider]].append(range_)
+            if len(ranges_by_value) == len(choices.choices) and all(
+                len(ranges_of_value) == 1 for ranges_of_value in ranges_by_value.values()
+            ):
                 return [
-                    (range_, {"name": decider, "values": [value for value in found if found[value] == [range_]]})
+                    (
+                        range_,
+                        {
+                            "name": decider,
+                            "values": [value for value in ranges_by_value if ranges_by_value[value] == [range_]],
+                        },
+                    )
                     for range_ in ranges
                 ]
     return [(range_, None) for range_ in ranges]

@@ -136,10 +136,10 @@ def find_sweep(sweep: str, storage: Path, option: str = "") -> Path:
         SweepError: There is no such sweep.
     """
     if (address := address_of(sweep)) is not None or (address := address_of(storage)) is not None:
-        above, name = split(address) if address_of(sweep) else (address, sweep)
-        folder = view(above, name, SEEN_FILES) / name
+        storage_address, name = split(address) if address_of(sweep) else (address, sweep)
+        folder = view(storage_address, name, SEEN_FILES) / name
         if not (folder / SWEEP_FILE).is_file():
-            raise SweepError(f"{option}{sweep}: no such sweep; {sweeps_in_words(above)}")
+            raise SweepError(f"{option}{sweep}: no such sweep; {sweeps_in_words(storage_address)}")
         return folder
     with suppress(ValueError):  # it is no path
         for folder in (storage.expanduser().resolve() / sweep, read_path(sweep).expanduser().resolve()):
@@ -207,9 +207,9 @@ def read_summary(folder: Path) -> dict[str, Any]:
 def _with_todays_names(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return a summary without a version, whose ``trials`` are counts and whose ``search`` lists the trials, if it has
     one."""
-    others = {name: value for name, value in summary.items() if name not in ("trials", "search")}
+    other_values = {name: value for name, value in summary.items() if name not in ("trials", "search")}
     listed = {"trials": summary["search"]} if "search" in summary else {}
-    return {"version": SUMMARY_VERSION, **others, "counts": summary["trials"], **listed}
+    return {"version": SUMMARY_VERSION, **other_values, "counts": summary["trials"], **listed}
 
 
 def winner_of(folder: Path) -> dict[str, Any]:
