@@ -263,7 +263,7 @@ class _Trial:
                     timer.last_step_begins()
                 batch = next(self._next_batches)
                 with self.compiling.alone("training", batch):
-                    interval.loss_sum += self._step(batch, interval)
+                    interval.loss_sum += self._step(batch)
                 self.steps_done += 1
                 if self.steps_done == self._started_at + 1:
                     timer.first_step_has_ended()
@@ -285,12 +285,17 @@ class _Trial:
         correct, total = metrics.sum_over_ranks(self._interval.correct).tolist()
         return {names.TRAIN_ACCURACY: correct / total}
 
+    def _note_predictions(self, predicted: torch.Tensor, expected: torch.Tensor) -> None:
+        assert self._interval is not None, "a step is part of one"
+        self._interval.correct[0] += (predicted == expected).sum()
+        self._interval.correct[1] += expected.numel()
+
     def _set_learning_rate_of(self, step: int) -> None:
         factor = self.schedule.factor(step, self.steps, self.steps_per_epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.peak_lr * factor
 
-    def _step(self, batch: Batch, interval: _Interval) -> torch.Tensor:
+    def _step(self, batch: Batch) -> torch.Tensor:
         """Take one optimizer step and return the mean loss of this rank's micro-batches, of which one is given."""
         self._set_learning_rate_of(self.steps_done)
         loss_sum = torch.zeros((), device=self.device)
@@ -309,8 +314,7 @@ class _Trial:
             loss_sum += loss.detach()
             if self.config.train_accuracy:
                 predicted, expected = self.task.predict(outputs.detach(), batch)
-                interval.correct[0] += (predicted == expected).sum()
-                interval.correct[1] += expected.numel()
+                self._note_predictions(predicted, expected)
         if self.clip_gradients is not None:
             self.clip_gradients()
         self.optimizer.step()

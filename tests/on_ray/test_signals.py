@@ -254,7 +254,7 @@ def leave(ending):
 
 with lean_ray():
     ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
-RayWatch(Signals(), leave).start()
+RayWatch(Signals(), leave, print).start()
 next(child for child in psutil.Process().children(recursive=True) if child.name() == "raylet").kill()
 time.sleep(90)
 """

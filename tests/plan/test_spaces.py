@@ -227,12 +227,12 @@ def test_a_fixed_optimizer_leaves_its_branch_of_berts_space(
 ) -> None:
     eight = replace(find_devices("cpu", None), nodes=(8,))
     monkeypatch.setattr("gaudi_tune.plan.connect.find_devices", lambda *_: eight)
-    plan = plan_for(storage, settings=("optimizer=adamw",), workers_per_trial=8, scheduler=scheduler)
+    plan = plan_for(storage, settings=("optimizer=sgd",), workers_per_trial=8, scheduler=scheduler)
     space, baseline = plan.experiment.search_space, plan.experiment.baseline
-    assert space.names == space.always == {"lr", "batch_size", "weight_decay", "schedule", "warmup", "dropout"}
+    names = {"lr", "batch_size", "weight_decay", "schedule", "warmup", "dropout", "momentum"}
+    assert space.names == space.always == names
     assert space.outside(baseline) == []
-    assert baseline["lr"] == pytest.approx(1e-3)  # the middle of the branch, as the published one is outside
-    assert "momentum" not in baseline
+    assert baseline["lr"] == pytest.approx(1e-2)  # the middle of the branch, as that of the baseline is outside
     assert plan.settings["lr_for_batch"] == EXPERIMENT.baseline["batch_size"]
     searcher = make_searcher(plan, storage=InMemoryStorage())
     proposals = [searcher.suggest(str(number)) for number in range(5)]

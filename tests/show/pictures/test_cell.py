@@ -70,10 +70,10 @@ def test_the_cell_has_the_page_which_steers_and_at_the_end_the_table(kernel: Ker
     assert view[WIDGET_VIEW]["model_id"] == comm
     assert json.loads(kernel.ask(comm, "picture/learning_curves?since=0"))["figure"]
     assert kernel.ask(comm, "plotly.js")[:2] == b"\x1f\x8b"  # gzip
-    for request in ({"do": "stop", "trial": 5}, {"do": "add", "trials": 2}, {"do": "end"}):
+    for request in ({"do": "stop", "trial": 5}, {"do": "add", "trials": 10}, {"do": "end"}):
         assert json.loads(kernel.ask(comm, "ask", json.dumps(request))) == {"done": "as you wish"}
     told = kernel.wait_for_end(cell)
-    assert told.endswith("[{'do': 'stop', 'trial': 5}, {'do': 'add', 'trials': 2}, {'do': 'end'}]\n")
+    assert told.endswith("[{'do': 'stop', 'trial': 5}, {'do': 'add', 'trials': 10}, {'do': 'end'}]\n")
     assert "starting 2 worker groups" in told
     assert "\x1b[?25" not in told  # the cursor of a terminal
     table, view = kernel.shown()
