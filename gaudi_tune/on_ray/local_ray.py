@@ -26,7 +26,7 @@ from gaudi_tune.base.words import last_line
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.device import CPUS_PER_WORKER
 from gaudi_tune.private.fork_server import NOT_COPIED, ForkServer
-from gaudi_tune.private.ray_core import lean_ray
+from gaudi_tune.private.ray_core import ON_LOOPBACK, lean_ray
 from gaudi_tune.private.setup_worker import FORK_SERVER
 from gaudi_tune.sweep.record.events import CTRL_C
 
@@ -190,7 +190,7 @@ def _init(plan: Plan, folders: Sequence[str]) -> None:
     try:
         with (
             python_path_with(folders),
-            lean_ray(),
+            lean_ray(**ON_LOOPBACK),
             changed_environment(_ray_needs()),
             temporary_environment(_begin_fork_server(plan)),
         ):

@@ -81,10 +81,17 @@ def join_cluster(address: str | None) -> list[Mapping[str, float]] | None:
     """
     import ray
 
+    from gaudi_tune.private.ray_core import is_ray_here_private
+
     if address is not None and not ray.is_initialized():
         host, _, port = address.removeprefix("ray://").rpartition(":")
         if address != "auto" and not (host and is_digits(port) and int(port) < 2**16):
             raise SweepError(f"--address {address}: it must be HOST:PORT, such as node-1:6379, or auto")
+        if address == "auto" and is_ray_here_private():
+            raise SweepError(
+                "--address auto: the Ray that runs on this machine is that of another sweep, which cannot be joined; "
+                "leave --address out, or give HOST:PORT of a node started with ray start --head"
+            )
         try:
             if address != "auto":
                 socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()

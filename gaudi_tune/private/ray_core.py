@@ -29,14 +29,20 @@ LEAN: dict[str, Any] = {
     # a cloud.
     "include_log_monitor": False,
     "no_monitor": True,
-    # All its ports listen on loopback. ray.init() itself replaces this address by the machine's, and listens on all.
-    "node_ip_address": "127.0.0.1",
 }
 
 
+ON_LOOPBACK: dict[str, Any] = {"node_ip_address": "127.0.0.1"}
+"""Has all ports of a Ray listen on loopback. ``ray.init()`` itself replaces this address by the machine's, on which its
+ports then listen, and on all others. Other processes cannot join such a Ray: they look for it at the machine's address.
+"""
+
+
 @contextmanager
-def lean_ray() -> Iterator[None]:
-    """Have ``ray.init("local")`` inside the block start three processes less, faster workers, and ports on loopback.
+def lean_ray(**changes: Any) -> Iterator[None]:
+    """Have ``ray.init("local")`` inside the block start three processes less, and its workers faster.
+
+    ``changes`` are parameters of Ray that come before those of the call, such as :data:`ON_LOOPBACK`.
 
     ``include_dashboard=False`` is not enough (Ray 2.60, two busy cores):
 
@@ -48,7 +54,7 @@ def lean_ray() -> Iterator[None]:
     """
     ray_params, start_dashboard = parameter.RayParams, services.start_api_server
     dashboard_error = utils.get_dashboard_dependency_error
-    parameter.RayParams = lambda **options: ray_params(**{**options, **LEAN})
+    parameter.RayParams = lambda **options: ray_params(**{**LEAN, **options, **changes})
     services.start_api_server = lambda *arguments, **options: ("", None)
     utils.get_dashboard_dependency_error = lambda: ImportError("there is to be none")
     try:
@@ -83,6 +89,14 @@ def free_own() -> None:
     """
     actor_id = ray.get_runtime_context().get_actor_id()
     _remove(group for group in _placement_groups() if group.creator_actor_id.hex() == actor_id)
+
+
+def is_ray_here_private() -> bool:
+    """Whether the Ray that runs on this machine is one that other processes cannot join (:data:`ON_LOOPBACK`)."""
+    try:
+        return str(services.get_ray_address_from_environment("auto", None)).startswith("127.")
+    except ConnectionError:  # there is none
+        return False
 
 
 def draining_nodes() -> set[str]:
