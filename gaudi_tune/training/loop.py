@@ -30,6 +30,7 @@ from gaudi_tune.training import metrics
 from gaudi_tune.training.checkpoint import INTERVAL, TRAINED_MODEL, read_state, write_state
 from gaudi_tune.training.compiling import Compiling
 from gaudi_tune.training.fresh_start import seed_everything
+from gaudi_tune.training.interval import Interval
 from gaudi_tune.training.loading import (
     EVAL_BATCH_PER_WORKER,
     Batch,
@@ -169,18 +170,6 @@ class _Trained(NamedTuple):
     times: StepTimes
 
 
-@dataclass
-class _Interval:
-    """The steps since the last report. A checkpoint between two reports keeps it, with the sums of rank 0 for all."""
-
-    start: int
-    """Steps that had been taken at the last report."""
-    loss_sum: torch.Tensor
-    """The summed loss, without dimensions."""
-    correct: torch.Tensor
-    """How many predictions were right, and how many there were."""
-
-
 class _Trial:
     """The model, optimizer, data and progress of one trial on one worker."""
 
@@ -197,7 +186,7 @@ class _Trial:
         self.steps_per_epoch = self.sampler.steps_per_epoch
         self.steps = config.steps or config.epochs * self.steps_per_epoch
         self.steps_done = 0
-        self._interval: _Interval | None = None  # the steps since the last report
+        self._interval: Interval | None = None  # the steps since the last report
         mode = config.mode_on(self.device_type).name
         self.train_loss = task.loss or partial(cross_entropy, label_smoothing=self._label_smoothing(mode))
         self.eval_loss = task.loss or cross_entropy
@@ -247,7 +236,7 @@ class _Trial:
         seed_everything(self.config.seed, self.rank, self.steps_done)
         self.model.train()
         # Sums stay on the device: to read them in every step would wait for the device each time.
-        interval = self._interval = self._interval or _Interval(
+        interval = self._interval = self._interval or Interval(
             start=self.steps_done,
             loss_sum=torch.zeros((), device=self.device),
             correct=torch.zeros(2, dtype=torch.int64, device=self.device),
@@ -421,7 +410,7 @@ class _Trial:
         self.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": groups})
         self.steps_done = state["steps_done"]
         if INTERVAL in state:
-            interval = _Interval(**state[INTERVAL])
+            interval = Interval(**state[INTERVAL])
             interval.loss_sum = interval.loss_sum.to(self.device)
             interval.correct = interval.correct.to(self.device)
             self._interval = interval
