@@ -1,4 +1,4 @@
-"""Each scheduler, with a driver that is killed: a sweep of its own each, resumed, and checked as the others are.
+"""Each scheduler, with a driver that is killed: a separate sweep each, resumed, and checked as the others are.
 
     python -m tests.faults.schedulers [NAME ...] [--seed 0]
 

@@ -185,7 +185,7 @@ def read_sweep_file(folder: Path, option: str = "", *, may_be_renamed: bool = Fa
     if name != folder.name and not may_be_renamed:
         raise SweepError(
             f"{option}{folder.name}: this is a copy of the sweep {name}, or the folder was renamed; the study and the "
-            f"runs in MLflow have the name {name}. Continue it as a sweep of its own (--resume {folder} --name NEW) or "
+            f"runs in MLflow have the name {name}. Continue it as a separate sweep (--resume {folder} --name NEW) or "
             f"as the original (--name {name}), or rename the folder to {name}"
         )
     return sweep_file
@@ -286,7 +286,7 @@ def sweep_to_resume(experiment: str, options: SweepOptions, tracking_uri: str) -
     if options.name is None and options.storage != DEFAULT_STORAGE and storage != folder.parent:
         raise SweepError(
             f"--resume {options.resume} --storage {options.storage}: without --name, a sweep goes on in its own "
-            f"folder; leave --storage out, or copy it there as a sweep of its own (--name NEW) or as the original "
+            f"folder; leave --storage out, or copy it there as a separate sweep (--name NEW) or as the original "
             f"(--name {sweep_file.options['name']})"
         )
     if sweep_file.experiment != experiment:
