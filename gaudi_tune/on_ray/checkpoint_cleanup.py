@@ -11,6 +11,7 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.trials import number_of
 from gaudi_tune.on_ray.tune_files import forget_deleted_checkpoints
+from gaudi_tune.private.ray_tune import delete_later
 from gaudi_tune.sweep.policies.checkpoints import CheckpointBudget
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
@@ -21,7 +22,7 @@ class CheckpointCleanup:
 
     def __init__(self, plan: Plan, state: SweepState, scheduler: SweepScheduler) -> None:
         self._plan, self._state, self._scheduler = plan, state, scheduler
-        self._budget = CheckpointBudget(plan.folder, plan.options.checkpoint_bytes)
+        self._budget = CheckpointBudget(plan.folder, plan.options.checkpoint_bytes, delete_later)
         self._is_due = False
 
     def request(self) -> None:
@@ -41,13 +42,15 @@ class CheckpointCleanup:
     def finish(self, trials: Sequence[Trial]) -> None:
         """Delete checkpoints over the budget at the end of the sweep."""
         self._run(trials)
+        self._budget.finish()
         for trial in trials:
             forget_deleted_checkpoints(trial)
 
     def _run(self, trials: Sequence[Trial]) -> None:
         if self._budget.enforce(self._state, self._checkpoints_in_use(trials)):
+            being_deleted = self._budget.being_deleted
             for trial in trials:
-                forget_deleted_checkpoints(trial)
+                forget_deleted_checkpoints(trial, being_deleted)
 
     def _checkpoints_in_use(self, trials: Sequence[Trial]) -> Iterator[Path]:
         """Yield the checkpoints from which running trials go on, or from which other trials may."""

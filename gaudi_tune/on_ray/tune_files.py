@@ -21,7 +21,7 @@ from ray.tune.experiment import Trial
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.on_ray.trials import number_in
-from gaudi_tune.private.ray_tune import checkpoints_of, keep_checkpoints
+from gaudi_tune.private.ray_tune import Saved, checkpoints_of, keep_checkpoints
 from gaudi_tune.private.tune_state import results_of
 from gaudi_tune.sweep.record.state_log import TRIALS, read_log
 from gaudi_tune.sweep.record.trial_state import number_in_name, trial_name
@@ -184,14 +184,19 @@ def finish_restore(trials: Sequence[Trial], folder: Path) -> None:
         copy.unlink()
 
 
-def forget_deleted_checkpoints(trial: Trial) -> None:
-    """Have Tune forget the checkpoints of a trial that were deleted, the latest only if the trial has ended.
+def forget_deleted_checkpoints(trial: Trial, being_deleted: Container[Path] = ()) -> None:
+    """Have Tune forget the checkpoints of a trial that were or are deleted, the latest only if the trial has ended.
 
     A snapshot names the latest checkpoint of every other trial. If it is gone, WarmTrainable starts the trial again.
     """
+
+    def stays(saved: Saved) -> bool:
+        folder = Path(saved.checkpoint.path)
+        return folder not in being_deleted and folder.is_dir()
+
     checkpoints = checkpoints_of(trial)
-    existing = [saved for saved in checkpoints if Path(saved.checkpoint.path).is_dir()]
+    existing = [saved for saved in checkpoints if stays(saved)]
     latest = trial.latest_checkpoint_result
-    forget_latest = trial.is_finished() and latest is not None and not Path(latest.checkpoint.path).is_dir()
+    forget_latest = trial.is_finished() and latest is not None and not stays(latest)
     if len(existing) < len(checkpoints) or forget_latest:
         keep_checkpoints(trial, existing, latest=not forget_latest)

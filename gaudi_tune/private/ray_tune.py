@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain, count
 from pathlib import Path
@@ -90,6 +91,11 @@ def delete_in_thread() -> None:
         _deletions.submit(_delete_fs_path, fs, fs_path)
 
     checkpoint_manager._delete_fs_path = delete
+
+
+def delete_later(folder: Path) -> Future[None]:
+    """Delete a folder in the same thread."""
+    return _deletions.submit(shutil.rmtree, folder, ignore_errors=True)
 
 
 @contextmanager

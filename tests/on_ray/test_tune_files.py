@@ -14,7 +14,15 @@ from ray.train._internal.storage import StorageContext
 from ray.tune import CheckpointConfig
 from ray.tune.experiment import Trial
 
-from gaudi_tune.on_ray.tune_files import CONTROLLER, PROPOSALS, SEARCHER, KeptState, finish_restore, put_back
+from gaudi_tune.on_ray.tune_files import (
+    CONTROLLER,
+    PROPOSALS,
+    SEARCHER,
+    KeptState,
+    finish_restore,
+    forget_deleted_checkpoints,
+    put_back,
+)
 from gaudi_tune.private import ray_tune
 from gaudi_tune.sweep.record.state_log import TRIALS
 
@@ -43,6 +51,15 @@ def test_a_resumed_trial_saves_where_the_state_knows_a_checkpoint_that_is_gone(
     else:
         with pytest.raises(FileNotFoundError):
             trial.on_checkpoint(saved(tmp_path / "checkpoint_000001"))
+
+
+def test_tune_forgets_a_checkpoint_whose_deletion_has_only_begun(tmp_path: Path) -> None:
+    storage = StorageContext(str(tmp_path), experiment_dir_name="sweep")
+    trial = Trial("any", stub=True, checkpoint_config=CheckpointConfig(), storage=storage)
+    for number in range(2):
+        trial.on_checkpoint(saved(tmp_path / f"checkpoint_00000{number}"))
+    forget_deleted_checkpoints(trial, {tmp_path / "checkpoint_000000"})
+    assert [Path(one.checkpoint.path).name for one in ray_tune.checkpoints_of(trial)] == ["checkpoint_000001"]
 
 
 def test_a_resume_moves_only_what_is_in_the_way_of_its_trials_and_removes_nothing(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import os
-import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 
@@ -61,13 +61,27 @@ class CheckpointBudget:
     Trials that waited in vain lose their checkpoints at once.
     """
 
-    def __init__(self, folder: Path, limit: int | None) -> None:
-        """Keep the checkpoints of the sweep in ``folder`` within so many bytes on disk; None for no limit."""
-        self._folder, self._limit = folder, limit
+    def __init__(self, folder: Path, limit: int | None, delete: Callable[[Path], Future[None]]) -> None:
+        """Keep the checkpoints of the sweep in ``folder`` within so many bytes on disk; None for no limit.
+
+        ``delete`` has a thread delete a folder: a disk may take long, or stall.
+        """
+        self._folder, self._limit, self._delete = folder, limit, delete
+        self._deletions: dict[Path, Future[None]] = {}
         self._has_warned = self._has_dropped = False
 
+    @property
+    def being_deleted(self) -> set[Path]:
+        """The checkpoints that are still there only because their deletion has not ended."""
+        self._deletions = {folder: deletion for folder, deletion in self._deletions.items() if not deletion.done()}
+        return set(self._deletions)
+
+    def finish(self) -> None:
+        """Wait until everything is deleted."""
+        wait(self._deletions.values())
+
     def enforce(self, state: SweepState, in_use: Iterable[Path]) -> bool:
-        """Delete checkpoints until the rest fits.
+        """Have checkpoints deleted until the rest fits.
 
         Returns:
             Whether anything was deleted since the last call; then trials may name checkpoints that are gone.
@@ -75,11 +89,12 @@ class CheckpointBudget:
         has_dropped, self._has_dropped = self._has_dropped, False
         if self._limit is None:
             return has_dropped
+        being_deleted = self.being_deleted
         # People put other folders beside those of the trials, such as copies of them.
         sizes = {
             folder: _size_of(folder)
             for folder in self._folder.glob("trial-*/checkpoint_*")
-            if number_in_name(folder.parent.name) in state.trials
+            if number_in_name(folder.parent.name) in state.trials and folder not in being_deleted
         }
         total = sum(sizes.values())
         if total <= self._limit:
@@ -94,8 +109,8 @@ class CheckpointBudget:
             return folder in resumable, score, folder
 
         for folder in sorted(set(sizes) - protected, key=order):
-            shutil.rmtree(folder, ignore_errors=True)
-            total += _size_of(folder) - sizes[folder]
+            self._deletions[folder] = self._delete(folder)
+            total -= sizes[folder]
             if total <= self._limit:
                 break
         if total > self._limit and not self._has_warned:
@@ -111,8 +126,8 @@ class CheckpointBudget:
         """Delete the checkpoints of a trial that waited to be promoted, and was not, unless it is the best."""
         if trial in state.front or trial is state.best_at_end:
             return
-        for saved in trial.checkpoints:
-            shutil.rmtree(self._folder / saved.place, ignore_errors=True)
+        for folder in (self._folder / saved.place for saved in trial.checkpoints):
+            self._deletions[folder] = self._delete(folder)
         self._has_dropped = True
 
     def _protected_and_resumable(self, state: SweepState, folders: set[Path]) -> tuple[set[Path], set[Path]]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +75,19 @@ def test_once_the_sweep_ends_early_every_running_trial_gets_a_checkpoint() -> No
     assert not wanted(fed, 2, 0.1, "stopped early")
 
 
+THREAD = ThreadPoolExecutor(1)
+
+
+def delete(folder: Path) -> Future[None]:
+    return THREAD.submit(shutil.rmtree, folder)
+
+
 class Sweep(Fed):
     """A state whose checkpoints are on disk."""
 
     def __init__(self, folder: Path, limit: int, mode: Mode = "max", others: Sequence[Objective] = ()) -> None:
         super().__init__(mode=mode, epochs=9, others=others)
-        self.folder, self.budget = folder, CheckpointBudget(folder, limit)
+        self.folder, self.budget = folder, CheckpointBudget(folder, limit, delete)
 
     def add(self, number: int, *scores: float, saves: set[int], ended: bool = True, **metrics: Any) -> None:
         """A trial that reported these scores, and saved after the given of them, from 1."""
@@ -99,6 +109,7 @@ class Sweep(Fed):
     def keep(self, *in_use: Path) -> list[str]:
         """Keep to the budget, and return which checkpoints are there: trial and epoch."""
         self.budget.enforce(self.state, in_use)
+        self.budget.finish()
         found = sorted(self.folder.glob("trial-*/checkpoint_*"))
         return [f"{int(place.parent.name[-3:])}/{int(place.name[-6:])}" for place in found]
 
@@ -116,16 +127,31 @@ def test_checkpoints_of_ended_trials_go_the_worst_first_and_no_more_than_must(
     assert not caplog.records, "there is room for them"
 
 
+def test_a_disk_that_stalls_keeps_nobody_and_no_more_goes_than_must(tmp_path: Path) -> None:
+    sweep, disk_answers = Sweep(tmp_path, limit=2 * SIZE), threading.Event()
+    THREAD.submit(disk_answers.wait, 60)
+    for number in (1, 2, 3, 4):
+        sweep.add(number, 0.1 * number, saves={1})
+        sweep.budget.enforce(sweep.state, ())
+    sweep.budget.drop(sweep.state, sweep.state.trials[3])
+    places = [tmp_path / f"trial-{number:03d}" / "checkpoint_000001" for number in (1, 2, 3, 4)]
+    assert sweep.budget.being_deleted == {*places[:3]}
+    assert all(place.is_dir() for place in places)
+    disk_answers.set()
+    assert sweep.keep() == ["4/1"]
+    assert not sweep.budget.being_deleted
+
+
 def test_without_a_limit_nothing_goes(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, limit=1)
-    sweep.budget = CheckpointBudget(tmp_path, None)
+    sweep.budget = CheckpointBudget(tmp_path, None, delete)
     sweep.add(1, 0.2, 0.5, saves={1, 2})
     assert sweep.keep() == ["1/1", "1/2"]
 
 
 def test_a_trial_that_waited_in_vain_leaves_no_checkpoint_unless_it_is_the_best(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, limit=1)
-    sweep.budget = CheckpointBudget(tmp_path, None)
+    sweep.budget = CheckpointBudget(tmp_path, None, delete)
     for number, score in ((1, 0.2), (2, 0.9)):
         sweep.add(number, score, saves={1}, ended=False)
         sweep.end(number, "stopped early")
@@ -142,7 +168,7 @@ def test_those_of_trials_that_wait_go_last_the_worst_first(tmp_path: Path) -> No
         if number in (1, 3):
             sweep.state.apply(Decided(trial=number, decision=Decision("pause")))
     assert sweep.keep() == ["1/1", "2/1", "3/1", "5/1"]  # trial 4 has ended, and not as the best
-    sweep.budget = CheckpointBudget(tmp_path, 3 * SIZE)
+    sweep.budget = CheckpointBudget(tmp_path, 3 * SIZE, delete)
     assert sweep.keep() == ["2/1", "3/1", "5/1"]
 
 
@@ -233,6 +259,7 @@ def test_what_a_person_put_beside_the_trials_is_neither_counted_nor_removed(tmp_
     for number in (1, 2, 3, 4):
         sweep.add(number, 0.1 * number, saves={1})
     sweep.budget.enforce(sweep.state, [])
+    sweep.budget.finish()
     assert all((place / "state.pt").is_file() for place in kept)
     trials = [
         number for number in (1, 2, 3, 4) if (sweep.folder / f"trial-{number:03d}" / "checkpoint_000001").is_dir()
