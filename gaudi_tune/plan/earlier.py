@@ -20,8 +20,6 @@ from gaudi_tune.define.options import RESUME_AUTO, SEEDS, SweepOptions, checked,
 from gaudi_tune.define.ranges import holds
 from gaudi_tune.define.search_space import SearchSpace, hyperparameter
 from gaudi_tune.define.sweep_plan import HOLD_OUT, Plan
-from gaudi_tune.storage.fetch import view
-from gaudi_tune.storage.remote import address_of
 from gaudi_tune.sweep.record.sweep_file import (
     SWEEP_FILE,
     SweepFile,
@@ -80,9 +78,7 @@ def resumed_if_begun(options: SweepOptions) -> SweepOptions:
         return options
     if options.name is None:
         raise SweepError(f"--resume {RESUME_AUTO} goes with --name NAME: the sweep to begin, or to continue; give one")
-    address = address_of(options.storage)
-    storage = options.storage.expanduser() if address is None else view(address, options.name, (SWEEP_FILE,))
-    folder = storage / options.name
+    folder = options.storage.expanduser() / options.name
     if not (folder / SWEEP_FILE).is_file():
         return replace(options, resume=None)
     first_options = checked(read_sweep_file(folder, "--resume ").options)

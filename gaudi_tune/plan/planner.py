@@ -51,10 +51,9 @@ def make_plan(
     """
     # Like the tracking address, the webhook is not stored in the sweep's file.
     options = replace(checked(asdict(options)), notify=webhook(options.notify))
-    options = resumed_if_begun(options)
     uri = tracking_uri(options.tracking_uri)
     places = find_storages(options)
-    options = places.options
+    options = resumed_if_begun(places.options)
     earlier = read_earlier(experiment, options, uri, places.address)
     name = name_for(experiment.name, options, earlier.resumed_folder)
     check_name_is_free(places, name)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.define.options import DEFAULT_STORAGE, SweepOptions
+from gaudi_tune.define.options import DEFAULT_STORAGE, RESUME_AUTO, SweepOptions
 from gaudi_tune.storage.fetch import SWEEP_FILE, errors_said, fetch_to_resume, view, working_folder
 from gaudi_tune.storage.owner import Owner
 from gaudi_tune.storage.remote import Remote, address_below, address_of, split
@@ -45,6 +45,8 @@ def find_storages(options: SweepOptions) -> StoragePlaces:
                 f"storage that has it; leave --storage out, or copy the sweep there under a new name (--name NEW)"
             )
         address = parent_address if options.name is None else address
+    elif options.resume == RESUME_AUTO:
+        parent_address, name = address, options.name or ""
     elif options.resume is not None and address and not (options.name and Path(options.resume).is_dir()):
         parent_address, name = address, options.resume
     else:
@@ -52,27 +54,32 @@ def find_storages(options: SweepOptions) -> StoragePlaces:
     if address:
         Remote(address).check()
         options = replace(options, storage=working_folder(address))
-    if not name:
+    is_auto = options.resume == RESUME_AUTO
+    if not (parent_address and name) or (is_auto and not _has_sweep(address, name)):
         return StoragePlaces(options, address)
     if is_running(working_folder(parent_address) / name):
         raise SweepError(f"--resume {options.resume}: this sweep is running; wait for it, or end it first")
     folder, owner = fetch_to_resume(parent_address, name)
     keeps_storage = options.name in (None, name) and address == parent_address
-    return StoragePlaces(
-        replace(options, resume=str(folder)), address, owner if keeps_storage else None, (parent_address, name)
-    )
+    if not is_auto:
+        options = replace(options, resume=str(folder))
+    return StoragePlaces(options, address, owner if keeps_storage else None, (parent_address, name))
 
 
 def check_name_is_free(places: StoragePlaces, name: str) -> None:
     """Check that the storage has no other sweep of this name."""
     if not places.address or places.fetched_from == (places.address, name):
         return
-    with errors_said(f"--storage {places.address}"):
-        if SWEEP_FILE in Remote(address_below(places.address, name)).files(recursive=False):
-            raise SweepError(
-                f"--name {name}: a sweep in {places.address} has this name; take another, or resume it (--resume "
-                f"{address_below(places.address, name)})"
-            )
+    if _has_sweep(places.address, name):
+        raise SweepError(
+            f"--name {name}: a sweep in {places.address} has this name; take another, or resume it (--resume "
+            f"{address_below(places.address, name)})"
+        )
+
+
+def _has_sweep(address: str, name: str) -> bool:
+    with errors_said(f"--storage {address}"):
+        return SWEEP_FILE in Remote(address_below(address, name)).files(recursive=False)
 
 
 def check_nodes(places: StoragePlaces, nodes: int) -> None:

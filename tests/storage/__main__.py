@@ -104,7 +104,7 @@ def lose_a_machine(folder: Path, store: ObjectStore) -> int:
     local = {str(file.relative_to(ended)) for file in ended.glob("trial-*/**/*") if file.is_file()}
     problems = [
         *(["the sweep did not end well"] if status or not summary.get("complete") else []),
-        *(["trials are missing"] if summary.get("trials", {}).get("finished") != TRIALS else []),
+        *(["trials are missing"] if summary.get("counts") != {"finished": TRIALS} else []),
         *([f"{lost} reports were lost"] if lost > MOST_LOST_S else []),
         *([f"the store lacks {local - set(there)}"] if local - set(there) else []),
     ]

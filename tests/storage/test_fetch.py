@@ -121,6 +121,26 @@ def test_a_sweep_goes_on_on_another_machine(address: str) -> None:
     assert (copied.folder.name, copied.origin, copied.owner) == ("new", "earlier", None)
 
 
+def test_the_same_options_begin_a_sweep_in_a_storage_and_continue_it_which_fetches_its_file_once(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owned(address, ended=True)
+    fetched: list[str] = []
+    download = Remote.download
+
+    def noted(remote: Remote, name: str, file: Path) -> None:
+        fetched.append(name)
+        download(remote, name, file)
+
+    monkeypatch.setattr(Remote, "download", noted)
+    assert not make_plan(PLAIN, SweepOptions(name="night", resume="auto", storage=Path(address))).resumed
+    plan = make_plan(PLAIN, SweepOptions(name="earlier", resume="auto", storage=Path(address)))
+    assert plan.resumed
+    assert (plan.folder, plan.address) == (working_folder(address) / "earlier", address)
+    assert (plan.fetched_from, plan.owner) == ((address, "earlier"), stored_owner(Remote(f"{address}/earlier")))
+    assert fetched.count("sweep.json") == 1
+
+
 def test_a_sweep_that_another_machine_runs_is_not_resumed(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner_module, "BEAT_S", 0.1)
     monkeypatch.setattr(owner_module, "GONE_AFTER_S", 5.0)
