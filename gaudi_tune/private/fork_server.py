@@ -102,9 +102,9 @@ def main(file: str, *modules: str) -> None:
         address = listener.getsockname()
         preload(modules)
         request = serve(listener) if may_be_copied() else None
-    if request is None:
-        shutil.rmtree(Path(address).parent, ignore_errors=True)
-    else:
+        if request is None:  # before the requests that wait are refused: who has asked finds it gone
+            shutil.rmtree(Path(address).parent, ignore_errors=True)
+    if request is not None:
         run_as(*request)
 
 

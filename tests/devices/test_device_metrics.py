@@ -260,23 +260,23 @@ def test_a_reading_that_hangs_holds_up_one_report_only(
             over.wait(30)
             return {}
 
-    monkeypatch.setattr(device_metrics, "TAKE_WAITS_S", 0.5)
+    monkeypatch.setattr(device_metrics, "TAKE_WAITS_S", 1.0)
     monkeypatch.setattr(device_metrics, "CLOSE_WAITS_S", 0.1)
     with metrics_of([Hanging([])], 0.01, monkeypatch) as metrics:
         took = [_seconds_of(metrics.take) for _ in range(3)]
     over.set()
-    assert 0.5 <= took[0] < 5
-    assert max(took[1:]) < 0.4
+    assert 1.0 <= took[0] < 20
+    assert max(took[1:]) < 0.9
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def test_closing_ends_the_thread() -> None:
-    threads_before = set(threading.enumerate())
     metrics = DeviceMetrics(CPU, None, NEVER_S)
     metrics.take()
     metrics.close()
-    assert set(threading.enumerate()) <= threads_before
-    assert _seconds_of(metrics.take) < 1
+    metrics._thread.join(60)
+    assert not metrics._thread.is_alive()
+    assert _seconds_of(metrics.take) < 10, "nobody waits for a sample that does not come"
 
 
 def _seconds_of(call: Any) -> float:

@@ -339,8 +339,8 @@ def test_each_worker_gives_its_device_back_when_one_of_them_fails(host: Any, tmp
     with pytest.raises(WorkerRaisedError, match="rank 1 failed on purpose"):
         group.next_report()
     group.exit()
-    assert time.monotonic() - began < 1 + 4  # the first second is that of rank 1
-    while len(ranks := log.read_text().split()) < 2 and time.monotonic() - began < 15:
+    assert time.monotonic() - began < 30  # and not LEAVE_WITHIN_S
+    while len(ranks := log.read_text().split()) < 2 and time.monotonic() - began < 60:
         time.sleep(0.1)  # Ray says that an actor has ended a moment before its process does
     assert sorted(ranks) == ["0", "1"]
 

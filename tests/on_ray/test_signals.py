@@ -270,6 +270,7 @@ def test_a_sweep_whose_raylet_is_gone_is_left() -> None:
 
 
 WAITING_FOR_ROOM = """
+import signal
 import sys
 from pathlib import Path
 
@@ -287,6 +288,7 @@ def write():
         full.write("x")
 
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests run under nohup
 plan = make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu"))
 signals = SweepTuner(plan).run.early_end.signals
 signals.take_over()

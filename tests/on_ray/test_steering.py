@@ -56,7 +56,9 @@ def steered(ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Steered
         (waited, *_) = page.until(lambda page: page.with_status("paused"))
         answers = [page.ask(do="stop", trial=waited)]
         page.until(lambda page: page.trials[waited]["status"] == "stopped early")
-        (ran, *_) = page.until(lambda page: page.with_status("running"))
+        (ran, *_) = page.until(  # not one that may have ended before it is to be stopped
+            lambda page: [number for number in page.with_status("running") if (page.trials[number]["step"] or 0) < 4]
+        )
         answers.append(page.ask(do="stop", trial=ran))
         answers += [page.ask(do="try", config={"x": "7"}), page.ask(do="try", config={"x": "0.25"})]
         page.until(lambda page: any(trial["params"]["x"] == 0.25 for trial in page.trials.values()))

@@ -21,7 +21,7 @@ from gaudi_tune.storage.remote import Remote
 from gaudi_tune.training.checkpoint import seal
 from tests.helpers.object_store import BUCKET, ObjectStore
 
-WITHIN_S = 10.0
+WITHIN_S = 60.0
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.kernel import WITHIN_S, Kernel, started_kernel
+from tests.helpers.kernel import Kernel, started_kernel
 from tests.show.pictures.test_pictures import MIXED
 
 pytest.importorskip("anywidget")
@@ -17,6 +17,7 @@ pytestmark = pytest.mark.processes
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 IMPORTS = """
 import sys, tempfile, time
+from itertools import chain, repeat
 from pathlib import Path
 from gaudi_tune import Experiment, main
 from gaudi_tune.show.pictures import cell as cell_module
@@ -30,7 +31,7 @@ sweep = Sweep(Path(tempfile.mkdtemp()), MIXED)
 views = [sweep.page, ShowInCell(sweep.page), ShowProgress(sweep.plan)]
 for view in views[1:]:
     view.show(SweepBegan(), sweep.state)
-while {"do": "end"} not in sweep.wishes and len(sweep.state.trials) and time.monotonic() < until:
+while {"do": "end"} not in sweep.wishes and len(sweep.state.trials) and next(ticks):
     for view in views:
         view.tick(sweep.state)
     time.sleep(0.05)
@@ -58,7 +59,7 @@ def test_main_says_what_to_write_instead_and_a_script_is_a_script(kernel: Kernel
 
 
 def test_the_cell_has_the_page_which_steers_and_at_the_end_the_table(kernel: Kernel) -> None:
-    cell = kernel.start(f"until = time.monotonic() + {WITHIN_S}\n{SWEEP}")
+    cell = kernel.start(f"ticks = repeat(True)\n{SWEEP}")
     after = kernel.client.execute("print('the next cell')")
     opened = kernel.until(lambda m: "page" in m["content"].get("data", {}).get("state", {}))
     comm = opened["content"]["comm_id"]
@@ -86,7 +87,7 @@ def test_the_cell_has_the_page_which_steers_and_at_the_end_the_table(kernel: Ker
 
 def test_without_widgets_the_table_follows_the_sweep(kernel: Kernel) -> None:
     hide = "sys.modules['anywidget'] = None  # as where it is not installed\n"
-    cell = kernel.start(f"{hide}cell_module.REPLACE_EVERY_S = 0.1\nuntil = time.monotonic() + 0.5\n{SWEEP}")
+    cell = kernel.start(f"{hide}cell_module.REPLACE_EVERY_S = 0.1\nticks = chain(repeat(True, 10), [False])\n{SWEEP}")
     kernel.until(lambda m: m["msg_type"] == "update_display_data" and "running" in m["content"]["data"]["text/html"])
     assert "pip install anywidget" in kernel.wait_for_end(cell)
     (table,) = kernel.shown()

@@ -29,8 +29,13 @@ def server() -> Iterator[ForkServer]:
     server.end()
 
 
-def copies_of(server: ForkServer) -> list[psutil.Process]:
-    return psutil.Process(server.pid).children()
+def copy_of(server: ForkServer) -> psutil.Process:
+    """Return the copy that delivers, once that of the test before has ended."""
+    deadline = time.monotonic() + 60
+    while len(copies := psutil.Process(server.pid).children()) > 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return copies[0]
 
 
 def begin(records: list[Record], uri: str, folder: Path) -> tuple[Outbox, DeliveryProcess]:
@@ -55,8 +60,7 @@ def test_all_is_delivered_once_also_if_the_process_is_killed(
     for record in records[1:]:
         outbox.put(record)
     if is_killed:
-        (copy,) = copies_of(server)
-        copy.kill()
+        copy_of(server).kill()
     delivery.close()
     assert not outbox.waiting
     assert not delivery.is_alive()
@@ -66,9 +70,9 @@ def test_all_is_delivered_once_also_if_the_process_is_killed(
 def test_the_process_ends_with_that_of_the_sweep(server: ForkServer, tmp_path: Path, tracking_store: str) -> None:
     records = records_of("left", tracking_store)
     outbox, delivery = begin(records[:1], tracking_store, tmp_path / "left")
-    (copy,) = copies_of(server)
+    copy = copy_of(server)
     assert delivery._control is not None
     delivery._control.close()  # as the kernel does for a process that is killed
-    copy.wait(10)
+    copy.wait(60)
     outbox.put(records[1])
     assert outbox.waiting

@@ -121,7 +121,7 @@ def test_a_password_that_is_changed_in_the_middle_loses_nothing(
     outbox = outbox_in(tmp_path / "changed", records[:6])
     sender = Sender(team.uri, outbox)
     sender.start()
-    wait_until(lambda: not outbox.waiting, 30, "nothing was delivered")
+    wait_until(lambda: not outbox.waiting, 120, "nothing was delivered")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "the-old-password")
     for record in records[6:]:
         outbox.put(record)
@@ -155,7 +155,7 @@ def test_all_of_it_killed_in_the_middle_loses_and_doubles_nothing(team: TeamServ
     outbox = outbox_in(tmp_path / "killed", records[:5])
     sender = Sender(team.uri, outbox)
     sender.start()
-    wait_until(lambda: not outbox.waiting, 30, "nothing was delivered")
+    wait_until(lambda: not outbox.waiting, 120, "nothing was delivered")
     team.freeze_database()
     for record in records[5:9]:
         outbox.put(record)

@@ -195,7 +195,7 @@ def test_a_trial_that_failed_and_is_trained_again_is_not_called_failed(server: S
 
 
 def wait_for_delivery(outbox: Outbox) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while outbox.waiting:
         assert time.monotonic() < until
         time.sleep(0.1)
