@@ -15,8 +15,8 @@ from gaudi_tune.base import names
 from gaudi_tune.base.terminal import in_notebook
 from gaudi_tune.base.words import counted, duration, format_params, format_score, format_value, last_line
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.show.awaited import awaited_in_words
 from gaudi_tune.show.confirmation import confirming
+from gaudi_tune.show.waiting_text import awaited_in_words
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.forecast import Forecast
 from gaudi_tune.sweep.record.sweep_state import SweepState

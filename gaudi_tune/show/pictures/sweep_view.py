@@ -15,10 +15,10 @@ from optuna.distributions import BaseDistribution
 from gaudi_tune.base.words import duration, format_value
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.show.awaited import awaited_in_words
 from gaudi_tune.show.confirmation import confirming, in_lines
 from gaudi_tune.show.pictures.fields import fields_of
 from gaudi_tune.show.summary import summarise
+from gaudi_tune.show.waiting_text import awaited_in_words
 from gaudi_tune.sweep.record.device_time import DeviceTime, shares_of
 from gaudi_tune.sweep.record.events import Status
 from gaudi_tune.sweep.record.forecast import Forecast
