@@ -8,12 +8,14 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import re
+import pickletools
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from ray import cloudpickle
@@ -32,11 +34,11 @@ PARAMETERS_MODULE = "ray.tune.registry"
 """The module of the class that holds the data of ``tune.with_parameters``. It is pickled here, before Ray runs; later
 Ray puts that data into its object store, so that its size does not matter."""
 NEEDED_IN_A_TRIAL = {
-    "transformers": re.compile(rb"integrations\.hugging_face"),
-    "accelerate": re.compile(rb"(?s)integrations\.hugging_face|transformers\.trainer|transformers.*TrainingArguments"),
-    "lightning": re.compile(rb"integrations\.lightning"),
+    "transformers": {"gaudi_tune.integrations.hugging_face"},
+    "accelerate": {"gaudi_tune.integrations.hugging_face", "transformers.trainer", "transformers.TrainingArguments"},
+    "lightning": {"gaudi_tune.integrations.lightning"},
 }
-"""Libraries that a train loop can need without importing them before a trial, and what the code of such a loop says.
+"""Libraries that a train loop can need without importing them before a trial, and the names in the code of such a loop.
 transformers' Trainer needs accelerate when its TrainingArguments are made."""
 
 
@@ -114,21 +116,39 @@ def check_pickled(plan: Plan) -> None:
 
 def check_libraries(pickled: bytes) -> None:
     """Check that the libraries are installed which the pickled train loop, or a module of the user's, will need."""
-    for library, mention in NEEDED_IN_A_TRIAL.items():
-        if find_spec(library) is None and any(mention.search(code) for code in (pickled, *_sources())):
+    missing = [library for library in NEEDED_IN_A_TRIAL if find_spec(library) is None]
+    if not missing:
+        return
+    used = {text for _, text, _ in pickletools.genops(pickled) if isinstance(text, str)}  # names in its code among them
+    for code in _users_code():
+        used.update(_names_in(code))
+    packages = {name.partition(".")[0] for name in used}
+    if "transformers" in packages and any(name.endswith("TrainingArguments") for name in used):
+        used.add("transformers.TrainingArguments")
+    for library in missing:
+        if used & NEEDED_IN_A_TRIAL[library]:
             raise SweepError(
                 f"the train loop uses a trainer that needs {library}, which is not installed: pip install {library}"
             )
 
 
-def _sources() -> Iterator[bytes]:
-    """Yield the text of each imported module of the user's."""
+def _users_code() -> Iterator[CodeType]:
+    """Yield the code of each imported module of the user's."""
     not_the_users = {*sys.stdlib_module_names, "gaudi_tune", "__mp_main__"}  # the last may be an earlier script
     for name, module in list(sys.modules.items()):
         file = Path(getattr(module, "__file__", None) or "")
         is_installed = "site-packages" in file.parts or name.partition(".")[0] in not_the_users
         if not is_installed and file.suffix == ".py" and file.is_file():
-            yield file.read_bytes()
+            with suppress(SyntaxError, ValueError):  # it was changed after the import
+                yield compile(file.read_bytes(), file, "exec")
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    """Yield the names of modules, globals and attributes that code uses, in its functions too."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
 
 
 def _found_by_workers(module: str, *, joined: bool) -> bool:

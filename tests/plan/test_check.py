@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -104,7 +106,8 @@ SCRIPT = """import transformers
 config = tune_script({})
 transformers.Trainer(args=transformers.TrainingArguments("x"))
 """
-OTHERS = """from lightning import Trainer
+OTHERS = """# No transformers.TrainingArguments here, and nothing of gaudi_tune.integrations.lightning
+from lightning import Trainer
 from transformers import AutoModel
 
 class TrainerArguments: ...
@@ -122,7 +125,6 @@ HELPER = """def arguments():
         (with_a_callback, "accelerate"),
         (with_a_callback, "transformers"),
         (with_lightning, "lightning"),
-        (partial(run_script, path="script.py", source=SCRIPT), "accelerate"),
     ],
 )
 def test_a_trainer_whose_library_is_missing_is_an_error_of_the_plan(
@@ -138,10 +140,17 @@ def test_a_loop_without_a_trainer_needs_no_library_of_one(tmp_path: Path, monkey
         monkeypatch.delitem(sys.modules, name)  # loops of others, this file among them
     for library in NEEDED_IN_A_TRIAL:
         monkeypatch.setitem(sys.modules, library, None)
-    check_libraries(cloudpickle.dumps(partial(run_script, path="script.py", source=OTHERS)))
+    script = ModuleType("__main__")
+    script.__file__ = str(tmp_path / "script.py")
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    for source, needs in ((OTHERS, False), (SCRIPT, True)):
+        Path(script.__file__).write_text(source)
+        with pytest.raises(SweepError, match=r"pip install accelerate$") if needs else nullcontext():
+            check_libraries(cloudpickle.dumps(partial(run_script, path="script.py", source=source)))
+    Path(script.__file__).write_text("")
     (tmp_path / "helper_of_the_loop.py").write_text(HELPER)
     monkeypatch.syspath_prepend(tmp_path)
     __import__("helper_of_the_loop")
     with pytest.raises(SweepError, match=r"pip install accelerate$"):
-        check_libraries(b"a loop of a module that uses the helper")
+        check_libraries(cloudpickle.dumps("a loop of a module that uses the helper"))
     monkeypatch.delitem(sys.modules, "helper_of_the_loop")
