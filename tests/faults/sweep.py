@@ -94,9 +94,10 @@ class Sweep:
         self._seen: set[psutil.Process] = set()
         self._process: subprocess.Popen[str] | None = None
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         """Start it."""
         self._run(
+            *options,
             *("--name", self.name, "--num-samples", str(self.searched), "--seed", str(self._seed)),
             *("--scheduler", self.scheduler, "--search", "random", "--recipe", "sample"),
             *(("--confirm", "1", "--seeds", str(self.seeds)) if self.seeds else ()),
