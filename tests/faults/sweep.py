@@ -37,10 +37,11 @@ GONE_WITHIN_S = 30
 STACKS = signal.SIGUSR2
 """Has the driver print where its threads are."""
 DRIVER = f"""
-import faulthandler
+import faulthandler, signal
 from gaudi_tune import main
 from tests.faults.accumulating import ACCUMULATING
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the faults are inflicted under nohup
 faulthandler.register({STACKS:d})
 main(ACCUMULATING)
 """
