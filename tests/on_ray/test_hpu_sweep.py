@@ -105,7 +105,8 @@ def test_the_trace_of_a_trial_is_in_its_folder_and_in_mlflow(sweep: Sweep) -> No
 
 def test_it_leaves_no_process_behind(sweep: Sweep) -> None:
     others = (process for process in psutil.process_iter() if process.pid != os.getpid())
-    assert not [process for process in others if str(sweep.folder) in command_of(process)]
+    left = [process for process in others if str(sweep.folder) in command_of(process)]
+    assert not psutil.wait_procs(left, timeout=60)[1]
 
 
 def command_of(process: psutil.Process) -> str:

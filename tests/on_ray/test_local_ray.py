@@ -146,11 +146,12 @@ def test_data_that_cannot_be_used_ends_the_command_and_the_ray_that_was_begun(tm
         (line,) = done.stderr.splitlines()
         assert line.startswith(f"error: --data {tmp_path}: there are no files in the folder that end in .csv")
         assert [*Path(rays).glob("**/raylet.out")], "it was begun"
-        assert not [process for process in psutil.process_iter(["cmdline"]) if rays in str(process.info["cmdline"])]
+        left = [process for process in psutil.process_iter(["cmdline"]) if rays in str(process.info["cmdline"])]
+        assert not psutil.wait_procs(left, timeout=60)[1]
 
 
 LATER_SWEEPS = """
-import importlib, os, pathlib, psutil, sys
+import contextlib, importlib, os, pathlib, psutil, sys
 import ray
 from torchvision import io
 from gaudi_tune import Experiment, SweepError, build_tuner, tune
@@ -170,7 +171,10 @@ with_variables = {"env_vars": {"RAY_ANY": "1"}}  # Ray starts others without its
 imported = ray.remote(runtime_env=with_variables)(lambda: {"torch", "torchvision", "wave"} & {*sys.modules})
 print("copies have", *sorted(ray.get(imported.remote())))
 processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
-sockets = [socket for process in processes for socket in process.net_connections() if socket.status == "LISTEN"]
+sockets = []
+for process in processes:
+    with contextlib.suppress(psutil.NoSuchProcess):  # one that has just ended
+        sockets += [socket for socket in process.net_connections() if socket.status == "LISTEN"]
 print("ports on", *sorted({socket.laddr.ip.removeprefix("::ffff:") for socket in sockets}))
 print(f"token {(pathlib.Path.home() / '.ray/auth_token').stat().st_mode & 0o777:o}")
 ray.shutdown()
