@@ -1,8 +1,9 @@
 """PyTorch's example of a GAN, DCGAN: two networks with an optimizer each, in a script without a train function.
 
 Source: https://github.com/pytorch/examples/blob/main/dcgan/main.py, the PyTorch contributors, BSD 3-Clause License.
-Shortened. Otherwise than there: scikit-learn's digits and small networks in the place of images of 64 x 64; at the end
-of an epoch the distance between the mean images of true and false digits, which can be compared between runs.
+Shortened. Unlike the original, it uses scikit-learn's digits and small networks instead of images of 64 x 64. At the
+end of an epoch it computes the distance between the mean images of real and generated digits, which can be compared
+between runs.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Lightning's example of an image classifier (backbone_image_classifier.py).
 
 Source: https://github.com/Lightning-AI/pytorch-lightning/blob/master/examples/pytorch/basics, The Lightning AI team,
-Apache License 2.0. Shortened. Otherwise than there: scikit-learn's digits in the place of MNIST, a Trainer in the place
-of LightningCLI.
+Apache License 2.0. Shortened. Unlike the original, it uses scikit-learn's digits instead of MNIST, and a Trainer
+instead of LightningCLI.
 """
 
 import torch

@@ -1,8 +1,8 @@
 """A LoRA adapter for an image classifier, trained with the Trainer of transformers, as in the examples of PEFT.
 
 Source: https://github.com/huggingface/peft/tree/main/examples/image_classification, The HuggingFace Inc. team, Apache
-License 2.0. Much shortened, and written again for the versions of today. Otherwise than there: a small ViT with random
-weights, made here, in the place of pretrained ones, and scikit-learn's digits in the place of Food-101.
+License 2.0. Much shortened, and rewritten for current versions. Unlike the original, it uses a small ViT with random
+weights, made here, instead of pretrained ones, and scikit-learn's digits instead of Food-101.
 """
 
 import numpy as np

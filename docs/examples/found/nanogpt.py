@@ -1,8 +1,8 @@
 """A language model in the style of nanoGPT: settings as globals, then a script from top to bottom.
 
-Source: https://github.com/karpathy/nanoGPT/blob/master/train.py, Andrej Karpathy, MIT License. Much shortened.
-Otherwise than there: characters of a source file of torch in the place of Shakespeare, a small transformer of torch
-in the place of model.py, and configurator.py, which lets --key=value override the globals, in one line.
+Source: https://github.com/karpathy/nanoGPT/blob/master/train.py, Andrej Karpathy, MIT License. Much shortened. Unlike
+the original, it reads the characters of a source file of torch instead of Shakespeare, uses a small transformer of
+torch instead of model.py, and has configurator.py, which lets --key=value override the globals, in one line.
 """
 
 import inspect

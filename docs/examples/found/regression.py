@@ -1,8 +1,8 @@
 """PyTorch's example of a regression: it fits a polynomial of degree 4, in a script without a train function.
 
 Source: https://github.com/pytorch/examples/blob/main/regression/main.py, the PyTorch contributors, BSD 3-Clause
-License. Shortened. Otherwise than there: it prints the loss every 100 batches, and ends after 1,000; its polynomial is
-the same in every run.
+License. Shortened. Unlike the original, it prints the loss every 100 batches, ends after 1,000, and fits the same
+polynomial in every run.
 """
 
 from itertools import count

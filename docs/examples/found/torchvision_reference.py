@@ -1,8 +1,8 @@
 """torchvision's reference script for classification (references/classification/train.py).
 
 Source: https://github.com/pytorch/vision/tree/main/references/classification, Soumith Chintala and the PyTorch
-contributors, BSD 3-Clause License. Much shortened. Otherwise than there: scikit-learn's digits and a small network in
-the place of ImageNet and ResNet-18; the CPU where there is no CUDA.
+contributors, BSD 3-Clause License. Much shortened. Unlike the original, it uses scikit-learn's digits and a small
+network instead of ImageNet and ResNet-18, and the CPU where there is no CUDA.
 """
 
 import argparse

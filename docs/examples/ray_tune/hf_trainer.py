@@ -1,8 +1,8 @@
 """A script with Hugging Face's Trainer, in the structure of the examples of transformers (run_classification.py).
 
-Source: https://github.com/huggingface/transformers/tree/main/examples/pytorch/text-classification, The HuggingFace
-Inc. team, Apache License 2.0. Much shortened. Otherwise than there: a small BERT from scratch reads scikit-learn's
-digits as 64 tokens each, in the place of pretrained weights, a tokenizer and data of the hub.
+Source: https://github.com/huggingface/transformers/tree/main/examples/pytorch/text-classification, The HuggingFace Inc.
+team, Apache License 2.0. Much shortened. Unlike the original, it trains a small BERT from scratch on scikit-learn's
+digits, as 64 tokens each, and needs no pretrained weights, tokenizer or data from the hub.
 """
 
 import numpy as np

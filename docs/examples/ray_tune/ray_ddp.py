@@ -1,7 +1,7 @@
 """Ray Train's example of data-parallel training with DistributedDataParallel.
 
-Source: https://docs.ray.io/en/latest/train/examples/pytorch/torch_fashion_mnist_example.html, The Ray Authors,
-Apache License 2.0. Shortened. Otherwise than there: scikit-learn's digits in the place of FashionMNIST.
+Source: https://docs.ray.io/en/latest/train/examples/pytorch/torch_fashion_mnist_example.html, The Ray Authors, Apache
+License 2.0. Shortened. Unlike the original, it uses scikit-learn's digits instead of FashionMNIST.
 """
 
 import ray.train

@@ -1,7 +1,7 @@
 """Accelerate's example of a vision model (cv_example.py).
 
 Source: https://github.com/huggingface/accelerate/blob/main/examples/cv_example.py, The HuggingFace Inc. team, Apache
-License 2.0. Shortened. Otherwise than there: scikit-learn's digits and a small network in the place of the pets and a
+License 2.0. Shortened. Unlike the original, it uses scikit-learn's digits and a small network instead of the pets and a
 pretrained ResNet-50.
 """
 

@@ -1,8 +1,7 @@
 """A script with Hydra, in the structure of its tutorial on structured configs.
 
-Source: https://hydra.cc/docs/tutorials/structured_config/minimal_example, Facebook, Inc. and its affiliates,
-MIT License. Otherwise than there: the script trains a small network on scikit-learn's digits, in the place of printing
-its configuration.
+Source: https://hydra.cc/docs/tutorials/structured_config/minimal_example, Facebook, Inc. and its affiliates, MIT
+License. Unlike the original, which prints its configuration, it trains a small network on scikit-learn's digits.
 """
 
 import sys

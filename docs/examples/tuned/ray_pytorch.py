@@ -1,7 +1,7 @@
 """Ray Train's guide "Get Started with Distributed Training using PyTorch": the loop that its quickstart shows.
 
 Source: https://docs.ray.io/en/latest/train/getting-started-pytorch.html, The Ray Authors, Apache License 2.0.
-Shortened. Otherwise than there: scikit-learn's digits and a small network in the place of FashionMNIST and ResNet-18.
+Shortened. Unlike the original, it uses scikit-learn's digits and a small network instead of FashionMNIST and ResNet-18.
 """
 
 import os

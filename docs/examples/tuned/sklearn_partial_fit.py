@@ -1,8 +1,8 @@
 """scikit-learn's example of learning from batches with partial_fit (out-of-core classification).
 
 Source: https://scikit-learn.org/stable/auto_examples/applications/plot_out_of_core_classification.html, The
-scikit-learn developers, BSD 3-Clause License. Much shortened. Otherwise than there: scikit-learn's digits in the place
-of news from Reuters, several passes over them, one classifier, and no pictures.
+scikit-learn developers, BSD 3-Clause License. Much shortened. Unlike the original, it uses scikit-learn's digits
+instead of news from Reuters, goes over them several times, and has one classifier and no pictures.
 """
 
 import numpy as np
