@@ -382,14 +382,16 @@ def exchange_is_due(scheduler: PopulationBasedTraining, trial: Trial, result: Ma
     return bool(time >= scheduler._burn_in_period and time - last_time >= scheduler._perturbation_interval)
 
 
-def resources_of(trainable: Any) -> dict[str, float]:
-    """Return the resources that ``tune.with_resources()`` or a class gives a trial; {} if they depend on its
-    configuration."""
+def resources_of(trainable: Any) -> Any:
+    """Return what ``tune.with_resources()`` or a class books for a trial: a mapping, a PlacementGroupFactory, or a
+    function of the trial's configuration; None for nothing."""
     kind: Any = trainable if isinstance(trainable, type) else getattr(trainable, "trainable", None)  # of a ClassLoop
-    resources = getattr(trainable, "_resources", None)
-    if kind is not None and issubclass(kind, tune.Trainable):
-        resources = kind.default_resource_request({})
-    return resources.required_resources if isinstance(resources, tune.PlacementGroupFactory) else {}
+    if kind is None or not issubclass(kind, tune.Trainable):
+        return getattr(trainable, "_resources", None)
+    try:
+        return kind.default_resource_request({})
+    except Exception:  # it looks into the configuration
+        return kind.default_resource_request
 
 
 def mutated_by(scheduler: PopulationBasedTraining) -> set[str]:

@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, update_wrapper
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +88,8 @@ def experiment_of(trainable: Any, changes: dict[str, Any]) -> Experiment:
     experiment = Experiment(train_loop=trainable, space=space)
     if not constants:
         return experiment
-    return replace(experiment, train_loop=partial(_with_constants, experiment.train_loop, constants))
+    train_loop = partial(_with_constants, experiment.train_loop, constants)
+    return replace(experiment, train_loop=update_wrapper(train_loop, experiment.train_loop))  # with its resources
 
 
 def _belongs_in_a_space(name: str, value: Any) -> bool:

@@ -41,10 +41,9 @@ def read_resources(word: str, resources: Any) -> dict[str, Any]:
     """
     instead = "give trials_per_device=N for N trials on each device, or workers_per_trial=N for N devices each"
     bundles = getattr(resources, "bundles", [resources])
+    given = f"PlacementGroupFactory({bundles})" if bundles[0] is not resources else written(resources)
     if len(bundles) != 1 or not isinstance(bundles[0], Mapping):
-        raise SweepError(
-            f"{word}={written(resources)}: a trial books one part of a device, such as {{'gpu': 0.5}}; {instead}"
-        )
+        raise SweepError(f"{word}={given}: a trial books one part of a device, such as {{'gpu': 0.5}}; {instead}")
     amounts: dict[str, float] = {}
     for name, amount in bundles[0].items():
         kind = KINDS.get(str(name).upper())
@@ -57,7 +56,7 @@ def read_resources(word: str, resources: Any) -> dict[str, Any]:
     devices = {kind: amount for kind, amount in amounts.items() if amount} or {"cpu": min(cores, 1.0)}
     kind, amount = next(iter(devices.items()))
     if len(devices) > 1 or amount > 1:
-        raise SweepError(f"{word}={written(resources)}: a worker has one device; {instead}")
+        raise SweepError(f"{word}={given}: a worker has one device; {instead}")
     if amount in (0, 1):
         return {}
     return {"device": kind, "trials_per_device": int(1 / amount + 1e-6)}  # 1 / (1 / 49) is a little below 49

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,9 @@ def test_rays_resources_are_taken(resources: Any, options: tuple[str, int], stor
         quadratic(config)
 
     booked = tune.with_resources(train_loop, resources)
-    for plan in (plan_of(storage, resources=resources), plan_of(storage, booked)):
+    with_constant: dict[str, Any] = {"param_space": {"x": tune.uniform(-1.0, 1.0), "layers": [3, 3]}, "metric": "score"}
+    tuner: Any = build_tuner(booked, storage=storage, **with_constant)
+    for plan in (plan_of(storage, resources=resources), plan_of(storage, booked), tuner.plan):
         assert (plan.options.device, plan.options.trials_per_device) == options
 
 
@@ -69,3 +72,37 @@ def test_rays_resources_are_taken(resources: Any, options: tuple[str, int], stor
 def test_resources_that_no_trial_can_have_are_refused(arguments: dict[str, Any], message: str, storage: Path) -> None:
     with pytest.raises(SweepError, match=message):
         plan_of(storage, **arguments)
+
+
+class Booking(tune.Trainable):
+    """A class that books by its configuration."""
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
+        return tune.PlacementGroupFactory([{"CPU": 1, "GPU": 1 / config["sharers"]}])
+
+    def step(self) -> dict[str, Any]:
+        return {"score": 0.0}
+
+
+def by_configuration(config: dict[str, Any]) -> dict[str, float]:
+    return {"gpu": 1 / config["sharers"]}
+
+
+@pytest.mark.parametrize(
+    ("trainable", "given"),
+    [
+        (tune.with_resources(partial(quadratic), by_configuration), "by_configuration"),
+        (tune.with_resources(Booking, by_configuration), "default_resource_request"),
+        (Booking, "default_resource_request"),
+        (
+            tune.with_resources(partial(quadratic), tune.PlacementGroupFactory([{"CPU": 1}, {"GPU": 0.5}])),
+            "PlacementGroupFactory",
+        ),
+    ],
+)
+def test_what_a_trainable_books_by_its_configuration_or_in_parts_is_refused(
+    trainable: Any, given: str, storage: Path
+) -> None:
+    with pytest.raises(SweepError, match=f"tune.with_resources=.*{given}.*: a trial books one part of a device"):
+        plan_of(storage, trainable)
