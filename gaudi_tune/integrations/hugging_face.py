@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
@@ -15,13 +17,17 @@ from gaudi_tune.base import names
 from gaudi_tune.integrations.plateau import stepped_plateau
 from gaudi_tune.training.session import get_checkpoint, report
 
+GENERATORS_FILE = "rng_state.pth"
+"""The name that the Trainer expects."""
+
 
 class ReportCallback(TrainerCallback):
     """Reports each evaluation of a Trainer, with ``eval_strategy="epoch"`` or ``"steps"``.
 
     If the trial is stopped there, it ends on all of its workers, since all wait for the same answer. A checkpoint is
     written only when the sweep requests one, so the Trainer need not write any (``save_strategy="no"``). It has the
-    model, the optimizer, the schedule and the position, but no state of random generators.
+    model, the optimizer, the schedule, the position, and the states of the random generators, which the Trainer reads
+    where a trial has one worker.
     """
 
     _training = False
@@ -48,6 +54,7 @@ class ReportCallback(TrainerCallback):
             return
         progress = {names.EPOCH: round(state.epoch or 0.0, 3), names.STEP: state.global_step}
         monitored = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
+        parts["device"] = args.device.type
         report({**metrics, **progress}, save=partial(_save, model, parts, state, metrics.get(monitored)))
 
 
@@ -64,3 +71,11 @@ def _save(model: Any, parts: Mapping[str, Any], state: TrainerState, monitored: 
         torch.save(parts["optimizer"].state_dict(), folder / OPTIMIZER_NAME)
         torch.save(parts["lr_scheduler"].state_dict(), folder / SCHEDULER_NAME)
     state.save_to_json(str(folder / TRAINER_STATE_NAME))
+    torch.save(_states_of_generators(parts["device"]), folder / GENERATORS_FILE)
+
+
+def _states_of_generators(device: str) -> dict[str, Any]:
+    states = {"python": random.getstate(), "numpy": np.random.get_state(), "cpu": torch.random.get_rng_state()}
+    if device != "cpu":
+        states[device] = getattr(torch, device).random.get_rng_state()
+    return states

@@ -40,7 +40,9 @@ def hugging_face(config: dict[str, Any]) -> None:
     if config.get("adapter"):
         from peft import LoraConfig, get_peft_model  # two seconds that no other trial needs
 
-        model = get_peft_model(model, LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"]))
+        model = get_peft_model(
+            model, LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"], lora_dropout=0.5)
+        )
     data = [{"input_ids": tokens, "label": int(tokens[0]) % 2} for tokens in TOKENS]
     with tempfile.TemporaryDirectory() as folder, logged(config):
         arguments = TrainingArguments(

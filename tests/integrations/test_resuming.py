@@ -72,7 +72,7 @@ def test_a_schedule_that_waits_for_a_plateau_goes_on_as_if_nothing_had_happened(
 
 
 def test_an_adapter_of_peft(tmp_path: Path) -> None:
-    """A checkpoint has the adapter alone, and the layers that are trained beside it."""
+    """A checkpoint has the adapter alone, and the layers that are trained beside it; dropout goes on, too."""
     config: dict[str, Any] = {"lr": 1e-2, "epochs": 3, "log": str(tmp_path), "adapter": True}
     fresh_start(0)
     through = reports_of(hugging_face, config, save_at=1, save_to=tmp_path / "checkpoint")
