@@ -6,9 +6,7 @@ import logging
 import queue
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Annotated, Any, Literal, TypeAlias
-
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from typing import Any
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import counted, format_params
@@ -25,41 +23,6 @@ EXAMPLES = '{"do": "stop", "trial": 7}, {"do": "add", "trials": 10}, {"do": "try
 """One request of each kind, for error messages."""
 MAX_ADDED = 10_000
 """The most trials that one request may add: a larger number is taken for a typing error."""
-
-
-class _StrictModel(BaseModel):
-    model_config = ConfigDict(strict=True)  # neither "7" nor True is a number
-
-
-class Stop(_StrictModel):
-    """A request to end a trial at its next report, or at once if it waits."""
-
-    do: Literal["stop"]
-    trial: int
-
-
-class Add(_StrictModel):
-    """A request for more trials of the search."""
-
-    do: Literal["add"]
-    trials: int
-
-
-class Try(_StrictModel):
-    """A request to try a configuration next."""
-
-    do: Literal["try"]
-    config: dict[str, Any]
-
-
-class End(_StrictModel):
-    """A request to end the search: no more trials begin."""
-
-    do: Literal["end"]
-
-
-Request: TypeAlias = Annotated[Stop | Add | Try | End, Field(discriminator="do")]
-REQUEST_READER = TypeAdapter[Stop | Add | Try | End](Request)
 
 
 class Steering:
@@ -102,22 +65,18 @@ class Steering:
 
     def _grant(self, request: Mapping[str, Any]) -> str:
         self._check_running()
-        try:
-            validated = REQUEST_READER.validate_python(request)
-        except ValidationError:
-            raise SweepError(f"{dict(request)}: not a request that a sweep knows; send {EXAMPLES}") from None
-        match validated:
-            case Stop():
-                return self._stop(validated.trial)
-            case Add():
-                return self._add(validated.trials)
-            case Try():
-                return self._try(validated.config)
-            case End():
+        match request:
+            case {"do": "stop", "trial": int(number)} if not isinstance(number, bool):
+                return self._stop(number)
+            case {"do": "add", "trials": int(number)} if not isinstance(number, bool):
+                return self._add(number)
+            case {"do": "try", "config": dict(config)}:
+                return self._try(config)
+            case {"do": "end"}:
                 return self._end()
+        raise SweepError(f"{dict(request)}: not a request that a sweep knows; send {EXAMPLES}")
 
     def _check_running(self) -> None:
-        """Raise a SweepError if the sweep has ended or is ending."""
         state = self._state
         if state.has_ended or state.ending is not None:
             status = "has ended" if state.ending is None else f"is ending: {state.ending.why}"
