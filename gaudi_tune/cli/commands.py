@@ -63,12 +63,10 @@ def _program() -> tuple[str, ...]:
 
 
 def _path(text: str) -> Path:
-    """Return a path of the command line, for argparse."""
     return _read_argument(read_path, text)
 
 
 def _whole_number(text: str) -> int:
-    """Return a whole number of the command line, for argparse."""
     return _read_argument(read_whole, text)
 
 
@@ -81,10 +79,8 @@ def _read_argument(reader: Callable[[Any], Any], text: str) -> Any:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are SweepErrors."""
-
     def error(self, message: str) -> NoReturn:
-        """Raise the error, in place of printing the usage."""
+        """Raise a SweepError, in place of printing the usage."""
         raise SweepError(f"{message}; {self.prog} --help says what it takes")
 
 
@@ -238,9 +234,18 @@ def _published(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> i
 
 
 def _deliver(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
-    from gaudi_tune.cli.deliver import deliver
+    from gaudi_tune.show.trackers.delivery import deliver_left
+    from gaudi_tune.show.trackers.store import tracking_uri
 
-    return deliver(arguments.folders, arguments.tracking_uri)
+    status = 0
+    for folder in arguments.folders:
+        try:
+            size = deliver_left(folder, tracking_uri(arguments.tracking_uri))
+            print(f"{folder}: delivered {size} bytes" if size else f"{folder}: nothing was left to deliver")
+        except SweepError as error:  # noqa: PERF203  (the other sweeps are still delivered)
+            print(f"error: {error}", file=sys.stderr)
+            status = command_line.USAGE_ERROR
+    return status
 
 
 def _text(data: Any, lines: Sequence[str], as_json: bool) -> str:
