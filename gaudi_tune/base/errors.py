@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
+from gaudi_tune.base.failure import message_of
+
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -47,9 +49,8 @@ def shown_plainly(function: Callable[Arguments, Result]) -> Callable[Arguments, 
             return function(*args, **kwargs)
         except SweepError:
             hook = sys.excepthook
-            if (
-                hook is sys.__excepthook__ or getattr(hook, "__module__", "") == "ray._private.worker"
-            ):  # not a debugger's
+            # Not a debugger's hook.
+            if hook is sys.__excepthook__ or getattr(hook, "__module__", "") == "ray._private.worker":
                 sys.excepthook = partial(_print_error, hook)
             raise
 
@@ -89,11 +90,7 @@ def written(value: object) -> str:
 
 def users_error(error: BaseException) -> str:
     """Return an error of a user's own code in words, with the line of that code that it comes from."""
-    try:
-        message = str(error)
-    except Exception:
-        message = ""
-    place = place_of(error)
+    message, place = message_of(error), place_of(error)
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return f"{text} ({place})" if place else text
 
