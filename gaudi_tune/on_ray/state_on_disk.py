@@ -106,20 +106,20 @@ class StateOnDisk(KeptInProcess, StateKeeper):
             self._undo()
 
     def _forget_changes(self, trials: Mapping[str, tuple[str, str]]) -> None:
-        logged, changed, unlogged = self._logged_trials, set(self._state.changed), self._searcher.changed_trials
+        logged, changed, unlogged = self._logged_trials, set(self._state.changed), set(self._searcher.record.unlogged)
 
         def undo() -> None:
             self._logged_trials = logged
             self._state.changed |= changed
-            self._searcher.note_changes(unlogged)
+            self._searcher.record.unlogged |= unlogged
 
         self._undo, self._logged_trials = undo, dict(trials)
         self._state.forget_changes()
-        self._searcher.forget_changes()
+        self._searcher.record.unlogged.clear()
 
     def snapshot(self, numbers: Set[int] | None = None) -> dict[str, Any]:
         """Return the parts of the state that are not Tune's, with the trials of these numbers, or with all if None."""
-        study = self._searcher.study_snapshot(everything=numbers is None)
+        study = self._searcher.record.snapshot(everything=numbers is None)
         scheduler, callbacks = self._scheduler.get_state(), [(c.name, c.kept_state()) for c in self._callbacks]
         return {
             **self._state.snapshot(numbers),

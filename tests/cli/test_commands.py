@@ -88,7 +88,7 @@ def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None,
             searcher.ended(fed.state.trials[number])
     assert searcher.study is not None  # everything is written
     tune_part = {"trials": {f"id{n}": (json.dumps({"experiment_tag": str(n)}), "{}") for n in fed.state.trials}}
-    study_part, scheduler_part = searcher.study_snapshot(everything=True), SweepTuner(plan).run.scheduler.get_state()
+    study_part, scheduler_part = searcher.record.snapshot(everything=True), SweepTuner(plan).run.scheduler.get_state()
     parts = {**fed.state.snapshot(), "tune": tune_part, "study": study_part, "scheduler": scheduler_part}
     StateLog(plan.folder).append(pack(parts))
     if ending is not None:

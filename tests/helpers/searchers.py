@@ -149,7 +149,7 @@ def train(searcher: StudySearcher, trial_id: str, *scores: float) -> None:
 def keep(searcher: StudySearcher, snapshot: Path) -> None:
     """Keep what the log of a sweep would have: the state of Tune's searcher in this file, and the rest here."""
     searcher.save(str(snapshot))
-    _kept[snapshot] = pickle.dumps((sweep_of(searcher).state.snapshot(), searcher.study_snapshot(everything=True)))
+    _kept[snapshot] = pickle.dumps((sweep_of(searcher).state.snapshot(), searcher.record.snapshot(everything=True)))
 
 
 def restored(snapshot: Path, **changes: Any) -> StudySearcher:

@@ -7,7 +7,7 @@ the study: the sweep tells it of each report and of the end of each trial, once 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +159,7 @@ class StudySearcher(KeptInProcess, Searcher):
             return self._suggest_confirmation(trial_id, no_group_is_free=no_group_is_free)
         if no_group_is_free:
             return None
-        self._open_study()  # which may find trials to be proposed again
+        _ = self.record  # which may find trials to be proposed again
         suggestion = self._ask_source(trial_id, training)
         if suggestion is None or suggestion == Searcher.FINISHED:
             return self._suggest_confirmation(trial_id, no_group_is_free=False) if suggestion else None
@@ -187,7 +187,7 @@ class StudySearcher(KeptInProcess, Searcher):
 
     def save(self, checkpoint_path: str) -> None:
         """Write which trial is which in the study, and what is to be proposed."""
-        self._open_study()  # the log has the study from the first record on
+        _ = self.record  # the log has the study from the first record on
         state = {
             "proposed": self._n_proposed,
             "numbers": self._numbers,
@@ -211,23 +211,6 @@ class StudySearcher(KeptInProcess, Searcher):
 
     # The log of the sweep.
 
-    def study_snapshot(self, *, everything: bool) -> dict[str, Any]:
-        """Return the study's part of the log, with all of its trials, or with those that have changed."""
-        return self._record.snapshot(everything=everything)
-
-    @property
-    def changed_trials(self) -> set[int]:
-        """The numbers in the study of the trials that have changed since :meth:`forget_changes`."""
-        return set(self._record.unlogged)
-
-    def note_changes(self, numbers: Set[int]) -> None:
-        """Note that these trials have changed: the log does not have them after all."""
-        self._record.unlogged |= numbers
-
-    def forget_changes(self) -> None:
-        """Note that the log has all changes."""
-        self._record.unlogged.clear()
-
     def restore_study(self, part: Mapping[str, Any]) -> None:
         """Take the study from the log of a sweep that is resumed, before :meth:`restore`."""
         self._logged_study = KeptStudy([part[TRIALS][number] for number in sorted(part[TRIALS])], part["attributes"])
@@ -238,7 +221,7 @@ class StudySearcher(KeptInProcess, Searcher):
         """Record a report that the state of the sweep has."""
         number = self._numbers.get(trial.trial_id)
         if number is not None:
-            self._record.replace(with_results(self._record.trials()[number], trial, self._objectives))
+            self.record.replace(with_results(self.record.trials()[number], trial, self._objectives))
 
     def ended(self, trial: TrialState) -> None:
         """Record the end of a trial, which the state of the sweep has."""
@@ -246,9 +229,9 @@ class StudySearcher(KeptInProcess, Searcher):
         number = self._numbers.pop(trial.trial_id, None)
         if number is None:
             return
-        study_trial = with_results(self._record.trials()[number], trial, self._objectives)
+        study_trial = with_results(self.record.trials()[number], trial, self._objectives)
         study_trial.system_attrs.update(self._tell_users_sampler(number, failed=study_trial.state == StudyState.FAIL))
-        self._record.replace(study_trial)
+        self.record.replace(study_trial)
 
     @property
     def proposed(self) -> int:
@@ -266,13 +249,13 @@ class StudySearcher(KeptInProcess, Searcher):
 
     def trials(self) -> list[FrozenTrial]:
         """Return all trials of the study by number, including those before a resume; not to be changed."""
-        return self._record.trials()
+        return self.record.trials()
 
     @property
     def study(self) -> optuna.Study:
         """The study in its database, once everything that is known has been written there."""
-        self._record.flush()
-        return self._record.stored
+        self.record.flush()
+        return self.record.stored
 
     def close(self) -> int:
         """Close the study; nothing is recorded after this.
@@ -313,7 +296,7 @@ class StudySearcher(KeptInProcess, Searcher):
                 study.enqueue_trial(values, user_attrs={GUESSED: True})
         config, proposal = self._ask(study) if fixed_values else self._ask_for_one_that_fits(study)
         self._add_trial(trial_id, number, proposal)
-        self._record.keep_attributes_of(study)
+        self.record.keep_attributes_of(study)
         return config
 
     def _ask_source(self, trial_id: str, training: int) -> dict[str, Any] | str | None:
@@ -347,8 +330,8 @@ class StudySearcher(KeptInProcess, Searcher):
         return config
 
     def _add_trial(self, trial_id: str, number: int, proposal: FrozenTrial) -> None:
-        numbered = {} if number == len(self._record.trials()) + 1 else {ATTR_NUMBER: number}
-        self._numbers[trial_id] = self._record.add(
+        numbered = {} if number == len(self.record.trials()) + 1 else {ATTR_NUMBER: number}
+        self._numbers[trial_id] = self.record.add(
             create_trial(
                 state=StudyState.RUNNING,
                 params=proposal.params,
@@ -360,11 +343,11 @@ class StudySearcher(KeptInProcess, Searcher):
 
     def _propose_again(self, trial_id: str, number: int) -> dict[str, Any]:
         """Return a configuration that was proposed before the sweep was interrupted, and is in the study."""
-        trial = without_results(self._record.trials()[self._proposed_before.pop(0)])
+        trial = without_results(self.record.trials()[self._proposed_before.pop(0)])
         # The confirmation may have had another number of trials before the sweep was interrupted.
         if number != number_in_sweep(trial):
             trial.user_attrs[ATTR_NUMBER] = number
-        self._record.replace(trial)
+        self.record.replace(trial)
         self._numbers[trial_id] = trial.number
         config = trial.user_attrs.get(CONFIG) or self._space.draw_with(trial.params, trial.number).config
         return dict(config)
@@ -391,7 +374,7 @@ class StudySearcher(KeptInProcess, Searcher):
         number = self._n_proposed - 1 - bool(self._baseline)
         values = guess(number, seed, self._guess_sources, self._space.study_ranges)
         n_sources = len(self._guess_sources)
-        if not values or not guesses_pay_off(self._record.trials(), self._objectives[0], n_sources):
+        if not values or not guesses_pay_off(self.record.trials(), self._objectives[0], n_sources):
             return {}
         return values
 
@@ -403,7 +386,7 @@ class StudySearcher(KeptInProcess, Searcher):
     def _ask_for_one_that_fits(self, study: optuna.Study) -> tuple[dict[str, Any], FrozenTrial]:
         """Return the next proposal that is not likely to run out of the device's memory."""
         has_learned = bool(self._sampler_view.out_of_memory)  # in few sweeps
-        is_too_large = out_of_memory_predictor(self._record.trials()) if has_learned else None
+        is_too_large = out_of_memory_predictor(self.record.trials()) if has_learned else None
         for attempt in range(MAX_PROPOSALS):
             if attempt == MAX_FROM_SAMPLER:
                 study.sampler = RandomSampler(seed=self._n_proposed)
@@ -426,11 +409,8 @@ class StudySearcher(KeptInProcess, Searcher):
     # The books of the study.
 
     @property
-    def _record(self) -> StudyRecord:
+    def record(self) -> StudyRecord:
         """The study of this sweep, opened at the first use."""
-        return self._open_study()
-
-    def _open_study(self) -> StudyRecord:
         if self._open_record is None:
             optuna.logging.set_verbosity(optuna.logging.WARNING)
             directions = [objective.direction for objective in self._objectives]
@@ -468,7 +448,7 @@ class StudySearcher(KeptInProcess, Searcher):
         shown = self._sampler_view.study_for(self._sampler).get_trials(deepcopy=False)[number]
         study = self._sampler_view.study_for(self._sampler, running=number)
         internals.tell_end(study, number, None if failed or not shown.state.is_finished() else shown.values)
-        self._record.keep_attributes_of(study)
+        self.record.keep_attributes_of(study)
         return study.get_trials(deepcopy=False)[number].system_attrs
 
 

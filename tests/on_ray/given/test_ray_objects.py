@@ -318,7 +318,7 @@ def test_what_a_searcher_of_ray_had_seen_and_proposed_is_there_after_a_resume(st
     configs = [one.suggest(name) for name in ("a", "b")]
     one.on_trial_result("a", {"score": 0.1, "training_iteration": 1})
     one.save(str(tmp_path / "state"))
-    other.restore_study(one.study_snapshot(everything=True))
+    other.restore_study(one.record.snapshot(everything=True))
     other.restore(str(tmp_path / "state"))
     other.on_trial_complete("a", {"score": 0.3, "training_iteration": 2})
     first, second = other.source._searcher._ot_study.trials
@@ -339,7 +339,7 @@ def test_a_grid_with_functions_is_gone_through_once_and_goes_on_where_it_was(sto
     assert (searcher.num_trials, searcher.plan.groups) == (5, 1)  # a point, and the grid of four
     configs = [searcher.suggest(str(number)) for number in range(3)]
     searcher.save(str(tmp_path / "state"))
-    resumed.restore_study(searcher.study_snapshot(everything=True))
+    resumed.restore_study(searcher.record.snapshot(everything=True))
     resumed.restore(str(tmp_path / "state"))
     configs += [resumed.suggest(str(number)) for number in range(3, 5)]
     assert configs[3] == searcher.suggest("3")

@@ -104,7 +104,7 @@ def test_the_searcher_proposes_them_after_the_search_and_knows_after_a_restart_w
     file = tmp_path / "searcher"
     searcher.save(str(file))
     restored = make()
-    restored.restore_study(searcher.study_snapshot(everything=True))
+    restored.restore_study(searcher.record.snapshot(everything=True))
     restored.restore(str(file))
     restored.set_max_concurrency(2)
     config = restored.suggest("id5")

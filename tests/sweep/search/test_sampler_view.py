@@ -85,7 +85,7 @@ def test_a_trial_that_fails_after_reports_tells_the_sampler_nothing(tmp_path: Pa
 
 def test_what_the_sampler_sees_is_kept_up_as_if_it_were_made_anew(tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path, sampler="random")
-    kept = SamplerView(searcher._record.memory, searcher._objectives)
+    kept = SamplerView(searcher.record.memory, searcher._objectives)
     random = optuna.samplers.RandomSampler()
     for number in range(70):  # more than there is room for at first
         name = str(number)
@@ -97,7 +97,7 @@ def test_what_the_sampler_sees_is_kept_up_as_if_it_were_made_anew(tmp_path: Path
         if number % 3:
             last = {"score": math.nan, "epoch": 3} if number % 7 == 0 else None
             end(searcher, name, last, failure=ERROR if number % 11 == 0 else None)
-    rebuilt = SamplerView(searcher._record.memory, searcher._objectives).study_for(random).get_trials()
+    rebuilt = SamplerView(searcher.record.memory, searcher._objectives).study_for(random).get_trials()
     assert kept.study_for(random).get_trials() == rebuilt
     assert len({trial.values[0] for trial in rebuilt if trial.values}) > 10
 
@@ -112,7 +112,7 @@ def test_of_many_trials_a_sampler_is_told_the_best_some_others_and_those_that_ru
             end(searcher, str(number), {"score": number * 7 % 60 / 60, "epoch": 3})
     for number in range(3):
         searcher.suggest(f"has not reported {number}")
-    view = SamplerView(searcher._record.memory, searcher._objectives)
+    view = SamplerView(searcher.record.memory, searcher._objectives)
     every = view.study_for(make_sampler(sampler, 0)).get_trials(deepcopy=False)
     model = view.study_for(make_sampler(sampler, 0), limits=TrialLimits(best=2, sampled=18))
     told = model.get_trials(deepcopy=False)
@@ -146,5 +146,5 @@ def test_samplers_that_learn_from_thousands_of_trials_are_told_of_some(
         searcher.suggest(str(number))
         end(searcher, str(number), {"score": number * 7 % 30 / 30, "epoch": 3})
     assert max(seen) == 12
-    kernels = study_attributes(searcher._record.memory)["gp:kernels"]
+    kernels = study_attributes(searcher.record.memory)["gp:kernels"]
     assert kernels["trials"] > 24, "fitted again, although no more are told of"
