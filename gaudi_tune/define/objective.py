@@ -165,7 +165,6 @@ class Objective:
 
 
 def _check_metric(name: object) -> None:
-    """Check that a name can be that of a metric."""
     if not isinstance(name, str) or not name or name != name.strip():
         raise SweepError(
             f"metric must be the name of one number that the train loop reports, but got {written(name)}; give it as a "

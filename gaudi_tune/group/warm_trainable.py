@@ -273,7 +273,6 @@ class WarmTrainable(tune.Trainable):
 
     @property
     def _unit(self) -> str:
-        """The name of what the budget counts."""
         return names.STEP if self.settings.get("steps") else names.EPOCH
 
     def _group_with(self, environment: dict[str, str]) -> WorkerGroup:
@@ -307,7 +306,6 @@ class WarmTrainable(tune.Trainable):
         return WorkerGroup(self.spec, name, self._note_awaited)
 
     def _note_awaited(self, awaited: Awaited | None) -> None:
-        """Note for people what the trial waits for."""
         if self.folder:
             note_awaited(Path(self.folder), self.trial_name, awaited)
 

@@ -207,7 +207,6 @@ class WorkerGroup:
             logger.info("%s: %s %s", name, device.kind, indices)
 
     def _first_reports(self) -> list[dict[str, Any]]:
-        """Return what the workers report once they have started."""
         ends_at = time.monotonic() + START_TIMEOUT_S + self._hung_after_s if self._hung_after_s else math.inf
         self._wait_until(self._have_started, ends_at)
         return self._wait([worker.report.remote() for worker in self._workers], ends_at)

@@ -185,7 +185,6 @@ def _ray_needs() -> dict[str, str | None]:
 
 
 def _init(plan: Plan, folders: Sequence[str]) -> None:
-    """Start Ray, or raise a SweepError."""
     device, count = plan.devices.type, plan.devices.count
     try:
         with (

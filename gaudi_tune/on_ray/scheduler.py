@@ -108,7 +108,6 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         return next_trial
 
     def _end_paused_by_hand(self, tune_controller: Any) -> None:
-        """End the paused trials that a person wants stopped."""
         state = self._run.state
         if not state.steered or self.policy.clones:  # clones soon continue, and end then
             return

@@ -103,7 +103,6 @@ def _confirmation(plan: Plan) -> str:
 
 
 def _metric(objective: Objective) -> str:
-    """Return which values are better, and where that follows from the name."""
     return f"{objective.name}: {objective.rule}{', as its name says' if objective.inferred else ''}"
 
 

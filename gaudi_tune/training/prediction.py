@@ -71,10 +71,7 @@ class ClassPredictor:
         from gaudi_tune.training.loading import EVAL_BATCH_PER_WORKER
 
         name = table.columns[0]
-        if name not in (
-            self.column,
-            0,
-        ):  # MLflow turns a list into a column 0, and leaves out all columns but the first
+        if name not in (self.column, 0):  # MLflow turns a list into column 0, and leaves out all columns but the first
             raise ValueError(f"the (first) column must be {self.column!r}, but it is {name!r}")
         inputs = table[name].tolist()
         predictions: list[str] = []

@@ -50,7 +50,6 @@ def axes_of(trials: Sequence[ShownTrial], metric: str) -> list[Axis]:
 
 
 def _axis_of(name: str, trials: Sequence[ShownTrial]) -> Axis:
-    """Return the axis of a hyperparameter."""
     ranges = [trial.ranges[name] for trial in trials if name in trial.ranges]
     values = [trial.params.get(name) for trial in trials]
     if not isinstance(ranges[0], CategoricalDistribution):

@@ -91,7 +91,6 @@ def _density(cells: Sequence[int], values_range: BaseDistribution) -> npt.NDArra
 
 
 def _number_of_cells(values_range: BaseDistribution) -> int:
-    """Return into how many cells a range is divided."""
     if isinstance(values_range, CategoricalDistribution):
         return len(values_range.choices)
     assert isinstance(values_range, FloatDistribution | IntDistribution)
@@ -103,7 +102,6 @@ def _number_of_cells(values_range: BaseDistribution) -> int:
 
 
 def _cell(value: Any, values_range: BaseDistribution) -> int:
-    """Return the cell of a range that a value is in."""
     if isinstance(values_range, CategoricalDistribution):
         return int(values_range.to_internal_repr(value))
     assert isinstance(values_range, FloatDistribution | IntDistribution)

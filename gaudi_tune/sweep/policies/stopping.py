@@ -135,5 +135,4 @@ class StoppingRules:
 
 
 def _failed_with(kind: FailureKind, trial: TrialState) -> bool:
-    """Whether a trial ended with this kind of failure."""
     return trial.failure is not None and trial.failure.kind == kind

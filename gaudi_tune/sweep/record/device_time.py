@@ -228,7 +228,6 @@ class DeviceTime:
         return {kind: sum(kinds[kind] for kinds in seconds_by_device) / self._trials_per_device for kind in KINDS}
 
     def _count_until(self, trial: int, moment: float) -> None:
-        """Note that the time of a trial is counted up to a moment."""
         self._counted_until[trial] = moment
         for interval in self._open_intervals.get(trial, ()):
             interval.ended = moment

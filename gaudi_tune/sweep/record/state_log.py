@@ -199,7 +199,6 @@ def _unpack(record: bytes) -> bytes:
 
 
 def _header(length: int) -> bytes:
-    """Return the header of a record of this length."""
     return _HEADER.pack(length, zlib.crc32(length.to_bytes(8, "big")))
 
 

@@ -338,7 +338,6 @@ class SweepState:
     # Booking.
 
     def _begin(self, event: events.TrialBegan) -> None:
-        """Note that a trial has a worker group, for the first time or again."""
         trial = self.trials.get(event.trial)
         if trial is None:
             config = dict(event.config)
@@ -357,7 +356,6 @@ class SweepState:
         self.device_time.started(trial.number)
 
     def _report(self, trial: TrialState, event: events.Reported) -> None:
-        """Note a report, and whether the trial has become better and leads."""
         trial.status = "running"
         trial.step, trial.metrics, trial.config = event.step, dict(event.metrics), dict(event.config)
         trial.last_point = event.point if all(map(math.isfinite, event.point)) else ()
@@ -384,7 +382,6 @@ class SweepState:
             self.since_best = set()
 
     def _decide(self, trial: TrialState, decision: events.Decision) -> None:
-        """Note what follows from a trial's last report."""
         trial.decision, trial.reason = decision, decision.reason
         if decision.verdict == "pause":
             self._count_since_best(trial)
@@ -396,14 +393,12 @@ class SweepState:
             self.device_time.paused(trial.number)
 
     def _save(self, trial: TrialState, place: str) -> None:
-        """Note a checkpoint of a trial's last report."""
         earlier = [saved for saved in trial.checkpoints if saved.place != place]  # it may be written a second time
         point = trial.last_point or (math.nan,) * len(self.objectives)
         trial.checkpoints = [*earlier, SavedCheckpoint(place, trial.step, point, trial.config)]
         trial.safe_since = time.monotonic()
 
     def _end(self, trial: TrialState, event: events.TrialEnded) -> None:
-        """Note that a trial has ended for good."""
         self._count_since_best(trial)
         trial.status, trial.reason, trial.failure = event.outcome, event.reason, event.failure
         self._outcomes[event.outcome] += 1
@@ -431,13 +426,11 @@ class SweepState:
             self._take_front(self.searched)
 
     def _cut(self, event: events.SearchCut) -> None:
-        """Note that no more trials begin."""
         self.num_trials = event.num_trials
         if isinstance(event, events.SearchExhausted):
             self._num_trials_uncut = event.num_trials
 
     def _steer(self, event: events.Steered) -> None:
-        """Note what a person asked."""
         self.steered.append((event.time, event.request))
         if isinstance(event, events.StopAsked):
             self.trials[event.trial].to_stop = True
@@ -468,7 +461,6 @@ class SweepState:
         self.front = front if self.has_front else front[:1]
 
     def _scores(self, trial: TrialState) -> tuple[float, ...]:
-        """Return the scores of a trial's point."""
         return scores_of(self.objectives, trial.point)
 
     def _on_test_data(self, metrics: Mapping[str, Any], point: Sequence[float]) -> tuple[float, ...]:

@@ -156,7 +156,6 @@ def ran_out_of_memory(trial: FrozenTrial) -> bool:
 
 
 def _failed_with(kind: FailureKind, trial: FrozenTrial) -> bool:
-    """Whether a trial ended with this kind of failure."""
     return trial.state == TrialState.FAIL and trial.user_attrs.get(ATTR_FAILURE_KIND) == kind.value
 
 

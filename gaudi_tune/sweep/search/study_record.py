@@ -159,7 +159,6 @@ class StudyRecord:
             return len(self._unwritten | self._refused_numbers) or int(self._attributes_are_unwritten)
 
     def _note(self, number: int) -> None:
-        """Note that a trial has changed."""
         self.unlogged.add(number)
         with self._lock:
             self._unwritten.add(number)
