@@ -156,9 +156,7 @@ class SearchOptions:
     num_samples: Annotated[Positive | None, shown("N"), UNPARSED] = None
     """Trials, baseline included; default: the recipe's."""
     objectives: Annotated[
-        Texts,
-        shown("METRIC:MODE..."),
-        Traits(example=("val_loss:min", "samples_per_s:max"), rerun_repeats=True),
+        Texts, shown("METRIC:MODE..."), Traits(example=("val_loss:min", "samples_per_s:max"), rerun_repeats=True)
     ] = ()
     """One to three metrics, each with max or min."""
     search: Annotated[Text, shown("NAME"), UNPARSED] = "gp"

@@ -16,15 +16,7 @@ from optuna.trial import FixedTrial, FrozenTrial
 
 from gaudi_tune.base.errors import SweepError, users_error, written
 from gaudi_tune.define.field_rules import is_finite, is_variable, plain
-from gaudi_tune.define.ranges import (
-    check_range,
-    convert_tune_range,
-    holds,
-    is_range,
-    middle,
-    suggest_in,
-    words_of,
-)
+from gaudi_tune.define.ranges import check_range, convert_tune_range, holds, is_range, middle, suggest_in, words_of
 
 if TYPE_CHECKING:
     from optuna import Study, Trial

@@ -29,11 +29,7 @@ from gaudi_tune.devices.hl_smi import hl_smi
 from gaudi_tune.devices.hpu import HPU
 from gaudi_tune.devices.module_owners import find_owners
 
-TORCH_OF_RELEASE = {
-    "1.22": ("2.7.1",),
-    "1.23": ("2.9",),
-    "1.24": ("2.10", "2.11", "2.12", "2.13"),
-}
+TORCH_OF_RELEASE = {"1.22": ("2.7.1",), "1.23": ("2.9",), "1.24": ("2.10", "2.11", "2.12", "2.13")}
 """Intel's releases, and torch in their containers. Older releases have torch 2.6 or less, with which models do not
 compile: Dynamo has no ``recompile_limit`` there, and transformers needs features of torch 2.7."""
 HUGEPAGES_MB_PER_HPU = 95_000 // 8

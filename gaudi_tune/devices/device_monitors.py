@@ -125,10 +125,7 @@ def _utilization(hlml: Any, device: Any) -> dict[str, float]:
 
 def _memory(hlml: Any, device: Any) -> dict[str, float]:
     memory = hlml.hlmlDeviceGetMemoryInfo(device)  # bytes
-    return {
-        "memory_usage_percentage": memory.used / memory.total * 100,
-        "memory_usage_megabytes": memory.used / 1e6,
-    }
+    return {"memory_usage_percentage": memory.used / memory.total * 100, "memory_usage_megabytes": memory.used / 1e6}
 
 
 def _power(hlml: Any, device: Any) -> dict[str, float]:

@@ -28,13 +28,7 @@ MAX_ADDED = 10_000
 class Steering:
     """Takes requests from any thread, and grants them when Tune's event loop calls :meth:`heed`."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        state: SweepState,
-        searcher: StudySearcher,
-        tell: Callable[[Event], None],
-    ) -> None:
+    def __init__(self, plan: Plan, state: SweepState, searcher: StudySearcher, tell: Callable[[Event], None]) -> None:
         self._plan, self._state, self._searcher, self._tell = plan, state, searcher, tell
         self._requests: queue.SimpleQueue[tuple[Mapping[str, Any], Future[str]]] = queue.SimpleQueue()
 

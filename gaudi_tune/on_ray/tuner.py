@@ -139,10 +139,7 @@ class SweepTuner(tune.Tuner):
     """Ray's Tuner of a planned sweep. It writes, starts and patches nothing before ``fit()``."""
 
     def __init__(
-        self,
-        plan: Plan,
-        callbacks: Sequence[tune.Callback] = (),
-        trackers: Sequence[Tracker] | None = None,
+        self, plan: Plan, callbacks: Sequence[tune.Callback] = (), trackers: Sequence[Tracker] | None = None
     ) -> None:
         """Prepare only: nothing is started.
 

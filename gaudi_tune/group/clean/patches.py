@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import sys
 from operator import is_
-from types import (
-    BuiltinFunctionType,
-    FunctionType,
-    GetSetDescriptorType,
-    MethodDescriptorType,
-    WrapperDescriptorType,
-)
+from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any, NamedTuple
 
 from gaudi_tune.group.clean.own_code import is_own
