@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import decimal
-import faulthandler
-import gc
 import locale
 import multiprocessing
 import os
@@ -17,7 +15,6 @@ import resource
 import signal
 import sys
 import time
-import tracemalloc
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -61,6 +58,15 @@ def functions(module: str, getter: str, setter: str) -> Switch:
             function(setting)
 
     return Switch(f"{module}.{setter}", module, lambda: attrgetter(getter)(sys.modules[module])(), restore)
+
+
+def toggle(module: str, is_on: str, turn_on: str, turn_off: str) -> Switch:
+    """Return the switch that two functions of a module turn on and off."""
+
+    def restore(was_on: bool) -> None:
+        getattr(sys.modules[module], turn_on if was_on else turn_off)()
+
+    return Switch(f"{module}.{is_on}", module, lambda: getattr(sys.modules[module], is_on)(), restore)
 
 
 def attribute(module: str, path: str) -> Switch:
@@ -135,19 +141,6 @@ def _restore_limits(limits: list[tuple[int, tuple[int, int]]]) -> None:
     for kind, limit in limits:
         if resource.getrlimit(kind) != limit:
             resource.setrlimit(kind, limit)
-
-
-def _restore_collector(enabled: bool) -> None:
-    (gc.enable if enabled else gc.disable)()
-
-
-def _restore_tracing(traced: bool) -> None:
-    if not traced:
-        tracemalloc.stop()
-
-
-def _restore_fault_handler(enabled: bool) -> None:
-    (faulthandler.enable if enabled else faulthandler.disable)()
 
 
 def _read_context() -> str:
@@ -283,30 +276,6 @@ def _restore_figures(state: tuple[dict[str, Any], list[int]]) -> None:
     dict.update(sys.modules["matplotlib"].rcParams, settings)
 
 
-def _restore_progress_bars(module: str, disabled: bool) -> None:
-    bars = sys.modules[module]
-    (bars.disable_progress_bars if disabled else bars.enable_progress_bars)()
-
-
-def _restore_transformers_bars(enabled: bool) -> None:
-    bars = sys.modules["transformers.utils.logging"]
-    (bars.enable_progress_bar if enabled else bars.disable_progress_bar)()
-
-
-def _progress_bars(module: str) -> Switch:
-    return Switch(
-        f"progress bars of {module}",
-        module,
-        lambda: sys.modules[module].are_progress_bars_disabled(),
-        partial(_restore_progress_bars, module),
-    )
-
-
-def _restore_caching(enabled: bool) -> None:
-    datasets = sys.modules["datasets"]
-    (datasets.enable_caching if enabled else datasets.disable_caching)()
-
-
 SWITCHES = (
     # Python and the process
     Switch("environment", "os", lambda: dict(os.environ), _restore_environment),
@@ -340,13 +309,13 @@ SWITCHES = (
     functions("csv", "field_size_limit", "field_size_limit"),
     functions("gc", "get_threshold", "set_threshold"),
     functions("gc", "get_debug", "set_debug"),
-    Switch("garbage collection", "gc", gc.isenabled, _restore_collector),
+    toggle("gc", "isenabled", "enable", "disable"),
     Switch("start method", "multiprocessing", partial(multiprocessing.get_start_method, allow_none=True),
            partial(multiprocessing.set_start_method, force=True)),
     Switch("event loops", "asyncio", _read_event_loops, _restore_event_loops),
     Switch("decimal context", "decimal", _read_context, _restore_context),
-    Switch("fault handler", "faulthandler", faulthandler.is_enabled, _restore_fault_handler),
-    Switch("memory tracing", "tracemalloc", tracemalloc.is_tracing, _restore_tracing),
+    toggle("faulthandler", "is_enabled", "enable", "disable"),
+    toggle("tracemalloc", "is_tracing", "start", "stop"),
     Switch("warning filters", "warnings", _read_filters, _restore_filters),
     Switch("loggers", "logging", loggers.read, loggers.restore),
     # torch
@@ -395,10 +364,10 @@ SWITCHES = (
     attribute("PIL.ImageFile", "LOAD_TRUNCATED_IMAGES"),
     Switch("pandas.options", "pandas", _read_options, _restore_options),
     Switch("matplotlib", "matplotlib", _read_figures, _restore_figures),
-    Switch("progress bars of transformers", "transformers.utils.logging",
-           lambda: sys.modules["transformers.utils.logging"].is_progress_bar_enabled(), _restore_transformers_bars),
-    *(_progress_bars(name) for name in ("datasets.utils.tqdm", "huggingface_hub.utils.tqdm")),
-    Switch("caching of datasets", "datasets", lambda: sys.modules["datasets"].is_caching_enabled(), _restore_caching),
+    toggle("transformers.utils.logging", "is_progress_bar_enabled", "enable_progress_bar", "disable_progress_bar"),
+    *(toggle(name, "are_progress_bars_disabled", "disable_progress_bars", "enable_progress_bars")
+      for name in ("datasets.utils.tqdm", "huggingface_hub.utils.tqdm")),
+    toggle("datasets", "is_caching_enabled", "enable_caching", "disable_caching"),
     Switch("MLflow's autologging", global_state.AUTOLOGGING, global_state.read_autologging,
            global_state.restore_autologging),
     Switch("Prometheus's registry", "prometheus_client", global_state.prometheus_collectors,
