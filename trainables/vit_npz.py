@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gaudi_tune.data.pretrained import first_line
+from gaudi_tune.base.errors import first_line
 
 SUFFIX = ".npz"
 """The extension of these files."""

@@ -88,6 +88,12 @@ def written(value: object) -> str:
     return text if len(text) <= LONGEST_WORD else f"{text[:LONGEST_WORD]}..."
 
 
+def first_line(error: BaseException) -> str:
+    """Return the type and the first line of an error."""
+    message = message_of(error).strip() or "no message"
+    return f"{type(error).__name__}: {message.splitlines()[0]}"
+
+
 def users_error(error: BaseException) -> str:
     """Return an error of a user's own code in words, with the line of that code that it comes from."""
     message, place = message_of(error), place_of(error)

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.errors import SweepError, first_line
 from gaudi_tune.base.words import format_params, format_value, in_columns
 from gaudi_tune.define.options import names_module
 from gaudi_tune.define.sweep_plan import STUDY_FILE, SUMMARY_FILE
@@ -206,9 +206,8 @@ def damage_is_an_error(subject: str) -> Iterator[None]:
     except SweepError:
         raise
     except Exception as error:  # files of any content: each kind of damage raises its own
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise SweepError(
-            f"{subject}: a file in the sweep's folder is damaged ({reason}); put it back from a backup"
+            f"{subject}: a file in the sweep's folder is damaged ({first_line(error)}); put it back from a backup"
         ) from error
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gaudi_tune.base.errors import first_line
+
 RANDOM = "random"
 """The value of ``--model`` that stands for training from scratch."""
 HUB = "in21k"
@@ -43,9 +45,3 @@ def check_model(model: str) -> None:
     from huggingface_hub import hf_hub_download
 
     from_pretrained(lambda name: hf_hub_download(name, "config.json"), model)
-
-
-def first_line(error: BaseException) -> str:
-    """Return the type and the first line of an error."""
-    message = str(error).strip() or "no message"
-    return f"{type(error).__name__}: {message.splitlines()[0]}"

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gaudi_tune.base.errors import first_line
 from gaudi_tune.base.node_cache import fingerprint, prepare_once
 from gaudi_tune.data.configs import TextConfig, limited
 from gaudi_tune.data.encoder import encoder_config, positions
 from gaudi_tune.data.held_out import Split, rows_of, rows_to_validate
-from gaudi_tune.data.pretrained import first_line, from_pretrained
+from gaudi_tune.data.pretrained import from_pretrained
 from gaudi_tune.data.text_files import Number, Table, class_names, read_files
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from gaudi_tune.base.errors import first_line
 from gaudi_tune.base.files import files_below
 from gaudi_tune.base.words import shown
-from gaudi_tune.data.pretrained import first_line
 
 SPLIT_WORDS = {
     "train": {"train", "training"},

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from gaudi_tune.base.errors import first_line
 from gaudi_tune.base.versions import version_of
 from gaudi_tune.devices import checks, probes
 from gaudi_tune.devices.checks import Finding
@@ -59,7 +60,7 @@ def examine() -> Iterator[Finding]:
     except Exception as error:
         listed = f"unset {MODULES}, or give the numbers of modules"
         fix = listed if isinstance(error, ValueError) else "run it in Intel's container, of the driver's release"
-        yield Finding("HPUs", f"cannot be counted: {_in_a_line(error)}", fix)
+        yield Finding("HPUs", f"cannot be counted: {first_line(error)}", fix)
         return
     if not count:
         yield Finding("HPUs", "habana is installed but finds none", probes.START_THE_CONTAINER)
@@ -91,8 +92,4 @@ def _checked(subject: str, check: Callable[[], Finding | Iterable[Finding]]) -> 
         result = check()
         return [result] if isinstance(result, Finding) else list(result)
     except Exception as error:
-        return [Finding(subject, f"cannot be checked: {_in_a_line(error)}", "look at it by hand", warns=True)]
-
-
-def _in_a_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+        return [Finding(subject, f"cannot be checked: {first_line(error)}", "look at it by hand", warns=True)]

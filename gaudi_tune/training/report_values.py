@@ -61,7 +61,7 @@ def _plain_value(name: str, value: Any) -> bool | int | float | str | None:
         if isinstance(value, Integral) and abs(int(value)) < MAX_INTEGER:
             return int(value)
         if isinstance(value, Real | Decimal):
-            return _as_float(value)
+            return as_float(value)
         description = type(value).__name__
         if hasattr(value, "shape"):
             description += f" of shape {tuple(value.shape)}"
@@ -72,7 +72,7 @@ def _plain_value(name: str, value: Any) -> bool | int | float | str | None:
     )
 
 
-def _as_float(number: Any) -> float:
+def as_float(number: Any) -> float:
     """Return a number as a float; one beyond the largest float is infinite."""
     if isinstance(number, Decimal) and number.is_nan():
         return math.nan  # float() refuses a signaling one

@@ -46,6 +46,7 @@ from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState, trial_name
 from gaudi_tune.training.profiling import TRACE_FILE
+from gaudi_tune.training.report_values import as_float
 
 logger = logging.getLogger(__name__)
 
@@ -354,16 +355,8 @@ def numbers_in(entries: Mapping[str, Any]) -> dict[str, float]:
             mlflow_name = _mlflow_name(name)
             if mlflow_name in numbers:
                 mlflow_name = f"{mlflow_name[: MAX_NAME - 9]}_{zlib.crc32(name.encode()):08x}"
-            numbers[mlflow_name] = _as_float(entries[name])
+            numbers[mlflow_name] = as_float(entries[name])
     return numbers
-
-
-def _as_float(number: Any) -> float:
-    """Return a number as a float; an integer beyond the largest float is infinite."""
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf
 
 
 def _best_report(trial: TrialState, state: SweepState) -> dict[str, float]:

@@ -16,7 +16,7 @@ from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as StudyState
 
-from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.errors import SweepError, first_line
 from gaudi_tune.base.reading import open_regular_file
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import hyperparameter
@@ -60,8 +60,9 @@ def stored_trials(folder: Path) -> list[FrozenTrial]:
     except FileNotFoundError:
         return []
     except Exception as error:  # a file of any content: each kind of damage raises its own
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise SweepError(f"{folder / STUDY_FILE} cannot be read ({reason}); put it back from a backup") from error
+        raise SweepError(
+            f"{folder / STUDY_FILE} cannot be read ({first_line(error)}); put it back from a backup"
+        ) from error
 
 
 @contextmanager
