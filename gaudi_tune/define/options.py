@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
@@ -322,7 +323,7 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
             names.append(f"{name}{hint}")
         raise SweepError(f"there is no option {', '.join(names)}; the options are {', '.join(TRAITS)}")
     try:
-        valid = TypeAdapter(SweepOptions).validate_python(dict(options))
+        valid = _checker().validate_python(dict(options))
     except ValidationError as error:
         problems: dict[str, str] = {}
         for problem in error.errors():
@@ -344,6 +345,11 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
     if valid.add_trials and valid.resume is None:
         raise SweepError("--add-trials goes with --resume NAME; a new sweep has --num-samples")
     return valid
+
+
+@cache
+def _checker() -> TypeAdapter[SweepOptions]:
+    return TypeAdapter(SweepOptions)
 
 
 def resumed(options: SweepOptions, stored: Mapping[str, Any]) -> SweepOptions:

@@ -112,6 +112,8 @@ class SearchSpace:
     def multiply(self, names: Iterable[str], factor: int) -> SearchSpace:
         """Return this space with the bounds or choices of some hyperparameters, which must be numbers, multiplied."""
         factors = {**self._changes.factors, **dict.fromkeys(names, factor)}
+        if factors == self._changes.factors:
+            return self  # with its draws
         return SearchSpace(self._function, replace(self._changes, factors=factors))
 
     def replace_ranges(self, ranges: Mapping[str, BaseDistribution | WithPrior]) -> SearchSpace:

@@ -156,7 +156,7 @@ class TrialConfig:
             ValueError: It has another type.
         """
         try:
-            return TypeAdapter(get_type_hints(cls)[name]).validate_python(value)
+            return _field_checker(cls, name).validate_python(value)  # type: ignore[arg-type]  # classes are hashable
         except ValidationError as error:
             message = error.errors()[0]["msg"].replace("Input should be", "must be").partition(", unable to parse")[0]
             raise ValueError(f"{name} {message}, but got {value!r}") from error
@@ -218,6 +218,11 @@ def _full_path(source: str) -> str:
 def _checker_of(config_class: type[Config]) -> TypeAdapter[Config]:
     """Return the checker of a class's types. Building one takes 2 ms, and each trial needs it twice."""
     return TypeAdapter(config_class)
+
+
+@lru_cache(maxsize=100)  # a plan checks all values of a space, a thousand or more
+def _field_checker(config_class: type[TrialConfig], name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(get_type_hints(config_class)[name])
 
 
 def _in_words(problem: Mapping[str, Any]) -> str:
