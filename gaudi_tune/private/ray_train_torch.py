@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+import psutil
 import ray.train
 from ray.train import Result
 from ray.train._internal.utils import get_address_and_port
@@ -23,7 +24,15 @@ from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGro
 # A TorchTrainer is this class with a TorchConfig.
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-__all__ = ["DISPENSABLE", "FixedSize", "HandOver", "LeanTorchTrainer", "TorchBackend", "TorchBackendConfig"]
+__all__ = [
+    "DISPENSABLE",
+    "FixedSize",
+    "HandOver",
+    "LeanTorchTrainer",
+    "TorchBackend",
+    "TorchBackendConfig",
+    "interface_of",
+]
 
 DISPENSABLE = (DatasetsCallback, PlacementGroupCleanerCallback)
 """Callbacks that start an actor in each group, which takes 2 s of CPU and 150 MB. The first hands out shards of Ray
@@ -72,9 +81,18 @@ def _join_process_group(backend: str, address: str, port: int) -> None:
     from ray.train.torch import config
 
     os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port))
+    # Else gloo listens where the host's name points, which Debian puts on loopback: ranks on other hosts wait in vain.
+    if (interface := interface_of(ray.util.get_node_ip_address())) is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     config._set_torch_distributed_env_vars()
     context = ray.train.get_context()
     config._setup_torch_process_group(backend, context.get_world_rank(), context.get_world_size(), "env://")
+
+
+def interface_of(address: str) -> str | None:
+    """Return the name of this host's network interface that has an address; None if none has it."""
+    found = psutil.net_if_addrs().items()
+    return next((name for name, addresses in found if any(each.address == address for each in addresses)), None)
 
 
 def _device_context() -> AbstractContextManager[Any]:

@@ -211,6 +211,7 @@ def test_a_configuration_that_the_trial_actor_cannot_read_fails_its_trial_alone(
     result = trainable.train()
     assert result["epoch"] == 1
     assert result["garbage_is_looked_for"]  # it is not while a worker starts
+    assert result["interface"] in psutil.net_if_addrs()  # not wherever the name of the host leads
 
 
 def test_a_checkpoint_that_is_gone_or_torn_is_passed_over(trainable: Any, tmp_path: Path) -> None:

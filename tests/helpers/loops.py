@@ -107,10 +107,11 @@ def silent(config: dict[str, Any]) -> None:
 
 
 def environment_at_start(config: dict[str, Any]) -> None:
-    """Report a variable as it was before the first trial; and Python's switch."""
+    """Report a variable as it was before the first trial; Python's switch; and where gloo listens."""
     name = "PT_HPU_GPU_MIGRATION"
     for epoch in (1, 2):
         found = {name: AT_START.get(name, "unset"), "garbage_is_looked_for": gc.isenabled()}
+        found["interface"] = os.environ.get("GLOO_SOCKET_IFNAME", "unset")
         report({"epoch": epoch, "worker_pid": os.getpid(), **found})
 
 

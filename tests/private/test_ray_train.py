@@ -43,6 +43,7 @@ from gaudi_tune.private.ray_train_torch import (
     LeanTorchTrainer,
     TorchBackend,
     TorchBackendConfig,
+    interface_of,
 )
 
 
@@ -129,6 +130,11 @@ def test_torch_is_set_up_and_ended_as_by_rays_own_backend() -> None:
     assert TorchBackend.share_cuda_visible_devices is rays.share_cuda_visible_devices
     usual, ours = TorchConfig().train_func_context, TorchBackendConfig().train_func_context
     assert isinstance(ours(), cast(type, usual))
+
+
+def test_an_address_belongs_to_a_network_interface_of_this_host() -> None:
+    assert interface_of("127.0.0.1") == "lo"
+    assert interface_of("192.0.2.1") is None  # no host has it
 
 
 def test_a_torch_trainer_adds_its_config_to_what_it_is_made_of() -> None:
