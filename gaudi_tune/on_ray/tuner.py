@@ -191,7 +191,6 @@ class SweepTuner(tune.Tuner):
             retry_losses_alone()
             ray_tune.delete_in_thread()
             tune_state.give_state_to_keepers(SNAPSHOT_TIME_SHARE)
-            tune_state.keep_what_is_read()
             with temporary_environment(TUNE_SETTINGS), changed_environment(TUNE_NEEDS):
                 results = self._run_tune(state)
         except BaseException as error:

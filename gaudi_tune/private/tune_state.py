@@ -13,11 +13,8 @@ from typing import Any
 from ray import tune
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from ray.tune.experiment import Trial
-from ray.tune.trainable.metadata import _TrainingRunMetadata
 from ray.tune.utils.serialization import TuneFunctionEncoder
 
-_read_metadata, _set_storage = _TrainingRunMetadata.from_json_state, Trial.set_storage
-_set_attribute = _TrainingRunMetadata.__setattr__
 _write_state = _ExperimentCheckpointManager.sync_up_experiment_state
 
 
@@ -130,31 +127,3 @@ def results_of(folder: Path, trials: Iterable[tuple[str, str]]) -> tune.ResultGr
         restored.append(trial)
     # Since the trials are given, the file is not read.
     return tune.ResultGrid(tune.ExperimentAnalysis(str(folder / "trials.json"), trials=restored))
-
-
-def keep_what_is_read() -> None:
-    """Have Tune, in this process, cache the JSON of each trial that it reads, until the trial changes.
-
-    Tune (Ray 2.60) caches the JSON that it has written, but not the JSON that it has read: a resumed sweep of ten
-    thousand trials would make all of it again, for half a minute. That is only needed if the sweep's folder has moved.
-    Tune also counts it as a change when it sets the errors of a continued trial to None, although they mostly are None
-    already.
-    """
-
-    def from_json_state(json_state: str) -> _TrainingRunMetadata:
-        metadata = _read_metadata(json_state)
-        metadata._cached_json = json_state
-        return metadata
-
-    def set_storage(self: Trial, new_storage: Any) -> None:
-        if new_storage.trial_fs_path != self.storage.trial_fs_path:
-            self.run_metadata.invalidate_cache()
-        _set_storage(self, new_storage)
-
-    def set_attribute(self: _TrainingRunMetadata, key: str, value: Any) -> None:
-        if value is not None or vars(self).get(key, self) is not None:
-            _set_attribute(self, key, value)
-
-    _TrainingRunMetadata.from_json_state = from_json_state
-    _TrainingRunMetadata.__setattr__ = set_attribute
-    Trial.set_storage = set_storage

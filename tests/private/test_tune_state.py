@@ -10,14 +10,11 @@ from typing import Any
 
 import pytest
 from ray import tune
-from ray.train._internal.session import _TrainingResult
 from ray.train._internal.storage import StorageContext
 from ray.tune.callback import CallbackList
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
-from ray.tune.result import TRAINING_ITERATION
-from ray.tune.trainable.metadata import _TrainingRunMetadata
 
 from gaudi_tune.private import tune_state
 
@@ -80,35 +77,3 @@ def test_a_keeper_is_given_the_state_within_its_share_of_time_and_tune_writes_it
     assert copied
     controller.checkpoint(force=True, wait=True)  # as at the end of a sweep
     assert (len(keeper.kept), len(written)) == (3, 1)
-
-
-@pytest.mark.parametrize("moved", [False, True])
-def test_what_was_read_of_a_trial_is_not_written_again_until_it_changes(
-    moved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_TrainingRunMetadata, "from_json_state", tune_state._read_metadata)
-    monkeypatch.setattr(_TrainingRunMetadata, "__setattr__", tune_state._set_attribute)
-    monkeypatch.setattr(Trial, "set_storage", tune_state._set_storage)
-    monkeypatch.setattr(StorageContext, "experiment_driver_staging_path", str(tmp_path / "staging"))
-    trial = Trial("any", stub=True, storage=StorageContext(str(tmp_path), "sweep", trial_dir_name="trial"))
-    Path(trial.storage.trial_fs_path).mkdir(parents=True)
-    trial.on_checkpoint(_TrainingResult(tune.Checkpoint(str(trial.storage.trial_fs_path)), {TRAINING_ITERATION: 1}))
-    trial.run_metadata.update_metric("score", 1.0, step=1)
-    written = trial.run_metadata.get_json_state()
-    tune_state.keep_what_is_read()
-    again = Trial("any", stub=True, storage=trial.storage)
-    again.restore_run_metadata(written)
-    again.set_storage(StorageContext(str(tmp_path), "other" if moved else "sweep", trial_dir_name="trial"))
-    again.run_metadata.error_filename = None  # as Tune does with a trial that goes on
-    assert (again.run_metadata._cached_json is written) != moved
-    kept = json.loads(again.run_metadata.get_json_state())
-    again.run_metadata.invalidate_cache()
-    rebuilt = json.loads(again.run_metadata.get_json_state())
-    del kept["checkpoint_manager"], rebuilt["checkpoint_manager"]  # pickled, not always to the same bytes
-    assert kept == rebuilt
-    again.run_metadata.update_metric("score", 2.0, step=2)
-    again.run_metadata.error_filename = "error.txt"
-    failed = again.run_metadata.get_json_state()
-    assert failed != written
-    again.run_metadata.error_filename = None
-    assert again.run_metadata.get_json_state() != failed
