@@ -18,7 +18,7 @@ from filelock import FileLock
 from mlflow.entities import Experiment
 from mlflow.tracking import MlflowClient
 
-from gaudi_tune.show.trackers.delivery import SEND_EVERY_S, Sender
+from gaudi_tune.show.trackers.delivery import Sender
 from gaudi_tune.show.trackers.mlflow_runs import LONG_PARAMS, MAX_PARAM, MAX_TRIES
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE, Outbox
 from gaudi_tune.show.trackers.records import EXPERIMENT, SWEEP, BeginRun, BeginSweep, LogDocument, LogFiles
@@ -26,6 +26,14 @@ from tests.helpers.deliveries import TRIALS, check_delivered, deliver, outbox_in
 
 BREAK = "CREATE TRIGGER broken BEFORE INSERT ON params BEGIN INSERT INTO a_table_that_is_not_there VALUES (1); END"
 """Takes everything but parameters, for which it fails as a database that is locked."""
+
+
+SEND_EVERY_S = 0.3
+
+
+@pytest.fixture(autouse=True)
+def send_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gaudi_tune.show.trackers.delivery.SEND_EVERY_S", SEND_EVERY_S)
 
 
 @pytest.fixture(scope="module")
