@@ -72,8 +72,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (PROJECT_ROOT / name).is_file():
             (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "source" / name).write_bytes((PROJECT_ROOT / name).read_bytes())
-    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet"]
-    run(*pip, "--wheel-dir", folder, folder / "source", folder=folder)
+    build = f"from setuptools import build_meta; build_meta.build_wheel({str(folder)!r})"
+    run(sys.executable, "-c", build, folder=folder / "source")
     (built,) = folder.glob("*.whl")
     return built
 
@@ -88,7 +88,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (own / "libraries.pth").write_text(sysconfig.get_path("purelib"))
     (own / "without_extras.pth").write_text(f"import sys; sys.modules.update(dict.fromkeys({HIDDEN}))")
     python = folder / "bin" / "python"
-    install = [sys.executable, "-m", "pip", f"--python={python}", "install", "--no-deps", "--quiet"]
+    install = [sys.executable, "-m", "pip", f"--python={python}", "install", "--no-deps", "--no-compile", "--quiet"]
     run(*install, wheel, folder=folder)
     return python
 

@@ -9,19 +9,24 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ray import tune
 
+from gaudi_tune import build_tuner
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.define.sweep_plan import STUDY_FILE
+from gaudi_tune.show.result import exit_status
 from gaudi_tune.sweep.record.state_log import read_log
 from gaudi_tune.sweep.search.stored_study import stored_trials
 from gaudi_tune.sweep.search.study_record import PARTS
+from tests.helpers.groups import in_one_group
+from tests.helpers.quadratic import QUADRATIC
 
-pytestmark = [pytest.mark.processes, pytest.mark.with_the_others]
-
+PLAIN = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
 TRIALS = 5
 BEGINS_WITHIN_S, ENDS_WITHIN_S = 120, 240
 DRIVER = """
@@ -47,6 +52,7 @@ def driver(folder: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.processes
 def test_a_study_that_another_process_locks_is_in_the_log_and_the_sweep_says_what_is_missing(tmp_path: Path) -> None:
     folder = tmp_path / "locked"
     asked = ("--num-samples", str(TRIALS), "--epochs", "2", "--search", "random", "--scheduler", "fifo")
@@ -82,22 +88,6 @@ def test_a_study_that_another_process_locks_is_in_the_log_and_the_sweep_says_wha
     assert found["trials"] == summary["trials"]
     assert not (folder / "set-aside-1").exists(), "no trial was trained again"
 
-    study = contents(folder)
-    for number, (kind, damage) in enumerate(DAMAGE.items(), start=1):
-        damage(folder / STUDY_FILE)
-        again = driver(tmp_path, "--resume", "locked", "--add-trials", "1")
-        try:
-            printed, _ = again.communicate(timeout=ENDS_WITHIN_S)
-        finally:
-            again.kill()
-        assert again.returncode == 0, f"{kind}: {printed}"
-        assert contents(folder)[: len(study)] == study, kind
-        study = contents(folder)
-        assert [trial["state"].is_finished() for trial in study] == [True] * (TRIALS + number), kind
-        assert not (folder / "set-aside-1").exists(), "no trial was trained again"
-        reports = [len(file.read_text().splitlines()) for file in sorted(folder.glob("trial-*/result.json"))]
-        assert reports == [2] * (TRIALS + number), "each trial was trained once"
-
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "gone": Path.unlink,
@@ -109,3 +99,30 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 def contents(folder: Path) -> list[dict[str, Any]]:
     """What the study of a sweep has in its database."""
     return [{part: getattr(trial, part) for part in PARTS} for trial in stored_trials(folder)]
+
+
+def test_a_study_that_is_damaged_is_written_again_and_only_what_is_added_is_trained(
+    ray_here: None, tmp_path: Path
+) -> None:
+    asked: dict[str, Any] = {
+        "num_samples": 2,
+        "epochs": 2,
+        "search": "random",
+        "scheduler": "fifo",
+        "confirm": 0,
+        "device": "cpu",
+    }
+    in_one_group(build_tuner(PLAIN, name="damaged", storage=tmp_path, **asked)).fit()
+    folder = tmp_path / "damaged"
+    study = contents(folder)
+    for number, (kind, damage) in enumerate(DAMAGE.items(), start=len(study) + 1):
+        damage(folder / STUDY_FILE)
+        tuner = in_one_group(build_tuner(PLAIN, resume="damaged", storage=tmp_path, add_trials=1))
+        assert not tuner.fit().errors, kind
+        assert tuner.run.summary is not None and exit_status(tuner.run.summary) == 0, kind
+        assert contents(folder)[: len(study)] == study, kind
+        study = contents(folder)
+        assert [trial["state"].is_finished() for trial in study] == [True] * number, kind
+        assert not (folder / "set-aside-1").exists(), "no trial was trained again"
+        reports = [len(file.read_text().splitlines()) for file in sorted(folder.glob("trial-*/result.json"))]
+        assert reports == [2] * number, "each trial was trained once"

@@ -38,7 +38,10 @@ ENDS_WITHIN_S = 60
 CONTINUES = "sweep continues: "
 WITH_A_CALLBACK = f"""
 from ray import tune
+from gaudi_tune.on_ray import watch
 from gaudi_tune.on_ray.tuner import SweepTuner
+
+watch.GONE_AFTER_S = 4.0
 
 class Extra(tune.Callback):
     def get_state(self):
@@ -54,7 +57,7 @@ def with_extra(self, made=SweepTuner._run_config):
 SweepTuner._run_config = with_extra
 {DRIVER}
 """
-"""A command line whose sweep has one callback more than before, and before the others."""
+"""A command line whose sweep has one callback more than before, and before the others, and misses Ray soon."""
 
 
 class Ending(NamedTuple):

@@ -41,6 +41,7 @@ from gaudi_tune.sweep.record.events import (
     SweepEnding,
     TrialBegan,
 )
+from tests.helpers.cluster_sweep import SOON_GONE
 from tests.helpers.loops import QuadraticConfig, unsaved
 from tests.helpers.quadratic import QUADRATIC
 
@@ -263,8 +264,9 @@ time.sleep(90)
 @pytest.mark.processes
 def test_a_sweep_whose_raylet_is_gone_is_left() -> None:
     left = subprocess.run(
-        [sys.executable, "-c", WITHOUT_RAYLET], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-c", WITHOUT_RAYLET],
+        cwd=PROJECT_ROOT, env={**os.environ, **SOON_GONE}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert left.returncode == 1, left.stderr
     assert left.stdout.splitlines()[-1] == "Ray's process on this machine (raylet) is gone"
 
