@@ -47,6 +47,7 @@ TUNE_CONTROLS = {
     RESULT_DUPLICATE,
     "trial_id",
     names.STARTS_OVER,
+    names.ENDS_ITSELF,
     names.NEW_WORKERS,
 }
 """Entries of a report that Tune fills in itself, or that would have it end, save or count a trial behind the sweep's
@@ -152,6 +153,8 @@ class WarmTrainable(tune.Trainable):
             additions[names.NEW_WORKERS] = self._new_workers.reason
         if not (report["saves"] and report["reads_checkpoint"]):
             additions[names.STARTS_OVER] = True
+        if report["metrics"].get(names.DONE):
+            additions[names.ENDS_ITSELF] = True
         if not report["saves"]:  # the loop gives nothing to save, so Tune must not ask for a checkpoint
             additions[SHOULD_CHECKPOINT] = False
         return {**reported, **additions}

@@ -24,7 +24,6 @@ from typing import Any, NoReturn
 import ray
 from ray.train import Checkpoint
 
-from gaudi_tune.base import names
 from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.base.writing import retry_while_disk_is_full
 from gaudi_tune.devices.device import DeviceType
@@ -119,8 +118,6 @@ class _WarmSession:
         loop = {**saves, "reads_checkpoint": self._checkpoint_read}
         command = self._answer({"kind": "metrics", "metrics": counted, **loop, **device})
         self._notices.reports += 1
-        if command["do"] == "continue" and metrics.get(names.DONE):
-            command = self._answer({"kind": "finished"})
         if command["do"] != "continue":
             self.ended_by = command
             raise _TrialStopped(command)

@@ -15,6 +15,7 @@ from ray.tune.result import AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT
 from ray.tune.schedulers import TrialScheduler
 
 from gaudi_tune.base import names
+from gaudi_tune.base.errors import SweepError, place_of, users_error
 from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.base.terminal import in_notebook
@@ -63,7 +64,15 @@ from gaudi_tune.training.notice import withdraw_notice
 
 logger = logging.getLogger(__name__)
 
-NOT_METRICS = {*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, names.STARTS_OVER, names.NEW_WORKERS, "trial_id"}
+NOT_METRICS = {
+    *AUTO_RESULT_KEYS,
+    DONE,
+    SHOULD_CHECKPOINT,
+    names.STARTS_OVER,
+    names.ENDS_ITSELF,
+    names.NEW_WORKERS,
+    "trial_id",
+}
 """Entries of a result that are meant for Tune and the scheduler."""
 FREE_EVERY_S = 2.0
 """Seconds between two looks for devices that a failed group left booked. Each is one request to Ray, of about 1 ms."""
@@ -109,6 +118,9 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.steering = Steering(plan, state, searcher, announcer.tell)
         """Takes requests of people, from any thread."""
         searcher.source_is_exhausted = self.steering.end_search
+        searcher.heed_error = self._heed_error_of_search
+        self.search_error: SweepError | None = None
+        """The error with which what the user brought for the search has ended the sweep."""
         self.page = LivePage(plan, announcer.tracker_address, self.steering.ask)
         self.views += [self.page, DrawPictures(plan, announcer.tracker_address, announcer.show), ShowProgress(plan)]
         if in_notebook():
@@ -266,8 +278,8 @@ class SweepRun(KeptInProcess, tune.Callback):
     ) -> tuple[events.Decision, str]:
         """Return what follows from a report, and the answer to Tune.
 
-        Divergence counts first, then the budget, then a person who stops the trial, then the user's ``stop``, and at
-        last the scheduler.
+        Divergence counts first, then the budget and the train loop's own end, then a person who stops the trial, then
+        the user's ``stop``, and at last the scheduler.
         """
         trial_state = self.state.trials[number_of(trial)]
         divergence = why_diverged(result, *(objective.name for objective in self.state.objectives))
@@ -275,6 +287,8 @@ class SweepRun(KeptInProcess, tune.Callback):
             return events.Decision("failed", divergence.text, divergence), TrialScheduler.STOP
         if self.plan.budget.spent(result):
             return events.Decision("finished", f"it has had its {self.plan.budget}"), TrialScheduler.STOP
+        if result.get(names.ENDS_ITSELF):
+            return events.Decision("finished", "its train loop reported done"), TrialScheduler.STOP
         if trial_state.to_stop:
             return events.BY_HAND, TrialScheduler.STOP
         if reason := self._users_stop.why_trial_ends(trial.trial_id, result):
@@ -402,6 +416,22 @@ class SweepRun(KeptInProcess, tune.Callback):
         self._close()
 
     # The tuner calls this.
+
+    def _heed_error_of_search(self, error: Exception) -> None:
+        """End the sweep for an error of the user's sampler, search algorithm or space, and raise any other."""
+        objects = self.plan.objects
+        for word, given in (("search_alg", objects.search_alg), ("sampler", objects.sampler)):
+            if given is not None:
+                name = f"{word}={type(given).__name__}"
+                break
+        else:
+            if not place_of(error):
+                raise error
+            name = "the function of the search space"
+        why = f"{name} failed: {users_error(error)}; correct it and resume the sweep, which has lost nothing"
+        self.search_error = SweepError(why)
+        self.search_error.__cause__ = error
+        self.early_end.ask(events.Ending(why, status=1))
 
     def fail(self, error: BaseException) -> None:
         """Close everything after an error that Tune raised, perhaps before it said that the sweep is over.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 from optuna.samplers import BaseSampler
@@ -38,11 +39,13 @@ from gaudi_tune.show.plan_text import plan_lines
 from gaudi_tune.show.reproduction import compare_with_published
 from gaudi_tune.show.result import START_AGAIN, is_useless, result_lines
 from gaudi_tune.show.summary import reopen_summary
+from gaudi_tune.show.trackers.store import variables_of_runs
 from gaudi_tune.show.trackers.tracker import TRACKERS, Tracker, in_words
 from gaudi_tune.storage.fetch import fetch_rest
 from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
 from gaudi_tune.sweep.record.sweep_state import SweepState
+from gaudi_tune.training.trial_config import TrialConfig
 
 TRIAL_ACTOR_MEMORY = 300 * 2**20
 """Bytes of memory that a trial actor reserves in Ray. It must reserve something, but not what its workers need: their
@@ -154,10 +157,12 @@ class SweepTuner(tune.Tuner):
         self.run = SweepRun(plan, searcher, trackers)
         self._tuner: tune.Tuner | None = None
 
+    @shown_plainly
     def fit(self) -> tune.ResultGrid:
         """Run the sweep, as ``ray.tune.Tuner.fit()`` does.
 
-        Raises a SweepError if this Tuner has run, another sweep of this name has begun, or the sweep cannot be resumed.
+        Raises a SweepError if this Tuner has run, another sweep of this name has begun, the sweep cannot be resumed, or
+        the user's sampler, search algorithm or space has failed and ended it.
         """
         plan = self.plan
         if self._tuner is not None:
@@ -202,9 +207,15 @@ class SweepTuner(tune.Tuner):
             if mirror is not None:
                 mirror.close()
             lock.release()
-        ending = [] if plan.command else self.ending_lines()  # the command line prints these lines as errors
-        print("\n".join(["", *ending, *self._result_lines()]), flush=True)
+        self._show_result()
         return results
+
+    def _show_result(self) -> None:
+        """Print the result, and raise the error of a user's search that has ended the sweep."""
+        is_command = bool(self.plan.command)  # the command line prints how a sweep ended as an error
+        print("\n".join(["", *([] if is_command else self.ending_lines()), *self._result_lines()]), flush=True)
+        if self.run.search_error is not None and not is_command:
+            raise self.run.search_error
 
     def _run_tune(self, state: KeptState | None) -> tune.ResultGrid:
         """Run Ray's own Tuner, which continues from ``state`` if there is one."""
@@ -289,7 +300,7 @@ class SweepTuner(tune.Tuner):
             warm_trainable(
                 spec=spec,
                 settings=plan.settings,
-                environment_of=experiment.config_class.environment_of,
+                environment_of=partial(_environment_of, experiment.config_class, variables_of_runs(plan)),
                 objectives=[objective.name for objective in plan.objectives],
                 retries=options.retries or 0,
                 folder=str(plan.folder),
@@ -333,6 +344,13 @@ class SweepTuner(tune.Tuner):
             verbose=0,
             progress_reporter=tune.CLIReporter(),  # Tune's own choice for a notebook clears the output of the cell
         )
+
+
+def _environment_of(
+    config_class: type[TrialConfig], variables: Mapping[str, str], config: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return the environment variables of the workers for a trial with this configuration."""
+    return {**variables, **config_class.environment_of(config)}
 
 
 def retry_losses_alone() -> None:

@@ -136,10 +136,12 @@ def answered_by(
             raise KeyError(f"there is no dataset {dataset_info.dataset_name!r}: load your data in the train loop")
 
     class TuneAnswers(SimpleNamespace):
-        world_rank = 0  # if it were None, ray.train.report() would refuse to work beside ray.tune
-
         def report(self, metrics: Mapping[str, Any], checkpoint: Any = None) -> None:
             report(metrics, checkpoint)
+
+        @property
+        def world_rank(self) -> int:  # by it setup_wandb() starts one run for all workers
+            return int(original.get_context().get_world_rank())
 
         @property
         def loaded_checkpoint(self) -> Any:

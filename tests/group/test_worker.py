@@ -58,11 +58,6 @@ def exits_as_it_cleans_up(config: dict[str, Any]) -> None:
         raise SystemExit(3)
 
 
-def says_done(config: dict[str, Any]) -> None:
-    for epoch in range(1, 10):
-        report({"epoch": epoch, "done": epoch == 2})
-
-
 def trains_in_a_thread(config: dict[str, Any]) -> None:
     thread = threading.Thread(target=three_epochs, args=(config,))
     thread.start()
@@ -127,18 +122,6 @@ def test_what_a_loop_does_after_its_stop_is_not_taken_for_the_next_trial(
         mailbox.put({"do": "continue"} if epoch == 1 else NEXT)
     assert following.result(timeout=20) == NEXT
     assert not mailbox._report.done()  # nothing has answered the next trial's start
-
-
-def test_a_report_that_says_done_ends_its_trial_as_a_return_does(
-    mailbox: Mailbox, run_trial: Callable[[TrainLoop], Any]
-) -> None:
-    following = run_trial(says_done)
-    for epoch in (1, 2):
-        assert asyncio.run(mailbox.report())["metrics"]["epoch"] == epoch
-        mailbox.put({"do": "continue"})
-    assert asyncio.run(mailbox.report())["kind"] == "finished"
-    mailbox.put(NEXT)
-    assert following.result(timeout=20) == NEXT
 
 
 def test_an_error_after_the_stop_is_in_the_log(

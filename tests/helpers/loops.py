@@ -52,6 +52,8 @@ class QuadraticConfig(TrialConfig):
     """Epoch whose report lacks the score; 0 means none."""
     epochs_of_loop: int = 0
     """Epochs after which the loop returns by itself; 0 means at its budget."""
+    done_at: int = 0
+    """Epoch whose report says that the trial is done; 0 means none. Its reports tell MLflow's experiment, too."""
     seconds: float = 0.0
     """How long an epoch takes."""
 
@@ -65,8 +67,11 @@ def quadratic(config: dict[str, Any]) -> None:
         time.sleep(trial.seconds)
         loss = math.nan if trial.diverge_at and epoch >= trial.diverge_at else trial.x**2 / epoch
         score = {"score": 1 - trial.x**2 - 1 / epoch} if epoch != trial.silent_at else {}
+        metrics = {"epoch": epoch, **score, "train_loss": loss, "noise": torch.rand(())}
+        if trial.done_at:
+            metrics |= {"done": epoch == trial.done_at, "runs_in": os.environ["MLFLOW_EXPERIMENT_NAME"]}
         report(
-            {"epoch": epoch, **score, "train_loss": loss, "noise": torch.rand(())},
+            metrics,
             save=partial(_write, epoch=epoch),
         )
 

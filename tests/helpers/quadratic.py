@@ -20,6 +20,7 @@ MISHAPS: dict[int, dict[str, int]] = {
     2: {"diverge_at": 2},
     3: {"epochs_of_loop": 2},
     4: {"silent_at": 2},
+    5: {"done_at": 2},
 }
 """What goes wrong in which trial, by its number in the study."""
 

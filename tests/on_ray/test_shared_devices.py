@@ -131,10 +131,12 @@ def test_trials_of_one_core_train_at_the_same_time(ray_here: None, storage: Path
 
     def train_loop(config: dict[str, Any]) -> None:
         (here / str(os.getpid())).touch()
+        began = time.time()
         ends_at = time.monotonic() + 120
         while len(list(here.iterdir())) < 2 and time.monotonic() < ends_at:
             time.sleep(0.01)
-        gaudi_tune.report({"score": config["x"], "beside": len(list(here.iterdir()))})
+        time.sleep(0.05)
+        gaudi_tune.report({"score": config["x"], "process": os.getpid(), "began": began, "ended": time.time()})
 
     options: dict[str, Any] = {"num_samples": 2, "epochs": 1, "confirm": 0, "search": "random", "device": "cpu"}
     experiment = Experiment(train_loop=train_loop, space=OWN.space, metric="score", mode="max")
@@ -144,7 +146,9 @@ def test_trials_of_one_core_train_at_the_same_time(ray_here: None, storage: Path
         results = SweepTuner(replace(tuner.plan, trials_per_device=2)).fit()  # for two cores the plan has 1
     finally:
         remove_placement_group(taken)
-    assert [result.metrics["beside"] for result in results] == [2, 2]
+    first, second = (result.metrics for result in results)
+    assert first["process"] != second["process"]
+    assert max(first["began"], second["began"]) < min(first["ended"], second["ended"])
     summary = json.loads((storage / "shared" / "summary.json").read_text())
     lanes = summary["device_time"]["devices"]
     assert list(lanes) == ["cpu 0", "cpu 0.2", "unused 1", "unused 2"]

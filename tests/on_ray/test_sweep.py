@@ -178,6 +178,21 @@ def test_a_diverged_trial_stops_at_once(results: tune.ResultGrid) -> None:
     assert diverged.metrics["epoch"] == 2
 
 
+def test_a_trial_that_says_done_has_finished(
+    results: tune.ResultGrid, runs: tuple[Run, list[Run]], summary: dict[str, Any], folder: Path
+) -> None:
+    done = next(r for r in results if r.config is not None and r.config.get("done_at"))
+    assert done.metrics is not None
+    assert (done.metrics["epoch"], done.metrics["runs_in"]) == (2, "quadratic")
+    lines = JsonLinesTracker(events_of(folder)).lines()
+    (outcome,) = [line["outcome"] for line in lines if line["event"] == "TrialEnded" and line["trial"] == 6]
+    run = runs[1][5]
+    assert (outcome, run.data.tags["status"], run.info.status) == ("finished", "finished", "FINISHED")
+    assert summary["counts"]["stopped early"] == 1  # the one whose loop returned
+    study = optuna.load_study(study_name=folder.name, storage=f"sqlite:///{folder / STUDY_FILE}")
+    assert study.trials[5].state == TrialState.COMPLETE
+
+
 def test_the_study_knows_how_every_trial_ended(results: tune.ResultGrid, folder: Path, summary: dict[str, Any]) -> None:
     study = optuna.load_study(study_name=folder.name, storage=f"sqlite:///{folder / STUDY_FILE}")
     states = [trial.state for trial in study.trials]
@@ -377,6 +392,30 @@ def test_what_tune_raises_ends_the_sweep_in_good_order(ray_here: None, tmp_path:
     for thread in watch:
         thread.join(LOOK_EVERY_S + 60)
     assert not any(thread.is_alive() for thread in watch)
+
+
+class Breaking(optuna.samplers.RandomSampler):
+    """Fails once two trials have ended."""
+
+    def sample_independent(self, study: optuna.Study, *about: Any) -> Any:
+        if len(study.get_trials(deepcopy=False, states=[TrialState.COMPLETE])) >= 2:
+            raise KeyError("momentum")
+        return super().sample_independent(study, *about)
+
+
+def test_a_sampler_that_fails_ends_the_sweep_in_good_order(ray_here: None, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"num_samples": 4, "epochs": 1, "storage": tmp_path, "name": "breaks"}
+    experiment = replace(QUADRATIC, space={"x": tune.uniform(-1, 1)})
+    tuner = in_one_group(build_tuner(experiment, sampler=Breaking(), **options))
+    why = r"sampler=Breaking failed: KeyError: 'momentum' \(.*test_sweep.py, line \d+\); correct it and resume"
+    with pytest.raises(SweepError, match=why):
+        tuner.fit()
+    summary = json.loads((tmp_path / "breaks" / "summary.json").read_text())
+    assert summary["ended_early"]["status"] == 1
+    assert summary["counts"] == {"finished": 2}
+    study = optuna.load_study(study_name="breaks", storage=f"sqlite:///{tmp_path / 'breaks' / STUDY_FILE}")
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 2
+    assert tuner.run.searcher.proposed == 2, "a resumed sweep makes the third proposal"
 
 
 def test_a_sweep_of_several_objectives_ends_with_its_front(

@@ -16,6 +16,7 @@ import ray.tune
 from ray.actor import _modify_class
 from ray.exceptions import RayActorError
 from ray.train import WorkerGroupError
+from ray.train._internal import session as tune_session
 from ray.train.backend import Backend
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.torch import config as torch_config
@@ -177,7 +178,7 @@ def test_a_function_runs_on_all_workers_in_time_or_not_on_all(monkeypatch: pytes
 
 def test_what_a_loop_for_ray_calls_is_answered_inside_a_block_alone(tmp_path: Path) -> None:
     reported: list[Any] = []
-    usual = train_fn_utils.DistributedTrainFnUtils()
+    usual = train_fn_utils.LocalTrainFnUtils("", world_rank=1)
     train_fn_utils.set_train_fn_utils(usual)
     try:
         with ray_train.answered_by(lambda *said: reported.append(said), lambda: "a checkpoint", tmp_path / "trial-007"):
@@ -187,6 +188,7 @@ def test_what_a_loop_for_ray_calls_is_answered_inside_a_block_alone(tmp_path: Pa
             assert ray.tune.get_checkpoint() == "a checkpoint"
             assert ray.tune.get_context().get_trial_name() == "trial-007"
             assert ray.tune.get_context().get_trial_dir() == str(tmp_path / "trial-007")
+            assert tune_session.get_session().world_rank == 1
             assert ray.train.get_checkpoint() == "a checkpoint"
             assert ray.train.get_context() is not None
             assert ray.train.get_all_reported_checkpoints(timeout_s=5) == []

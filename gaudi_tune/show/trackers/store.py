@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.options import HOME
+from gaudi_tune.define.sweep_plan import Plan
 
 STORE = HOME / "mlflow" / "store"
 """The default tracking store: an SQLite file and a folder of artifacts."""
@@ -65,6 +66,20 @@ def tracking_uri(option: str | None) -> str:
             f"database's own means, for PostgreSQL PGPASSWORD or ~/.pgpass"
         )
     return uri
+
+
+def variables_of_runs(plan: Plan) -> dict[str, str]:
+    """Return variables by which MLflow runs that a train loop starts are where this process would start them, or else
+    beside those of the sweep.
+
+    ``mlflow.set_experiment()`` sets one here, and a Ray that runs already does not pass it on. Without an experiment,
+    ``ray.air.integrations.mlflow.setup_mlflow()`` fails.
+    """
+    names = ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME")
+    variables = {name: os.environ[name] for name in names if name in os.environ}
+    if not variables.keys() & {*names[1:]}:
+        variables["MLFLOW_EXPERIMENT_NAME"] = plan.experiment.name
+    return {"MLFLOW_TRACKING_URI": plan.tracking_uri, **variables}
 
 
 def how_to_open(uri: str) -> str:

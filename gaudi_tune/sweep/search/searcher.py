@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import optuna
@@ -57,7 +57,7 @@ class StudySearcher(KeptInProcess, Searcher):
 
     The study follows from the state of the sweep. It has every report, and for a trial that has ended
 
-    - COMPLETE, with its best value, if it has trained its full budget,
+    - COMPLETE, with its best value, if it has trained its full budget, or says that it is done,
     - PRUNED, with its last value, if it was stopped early,
     - FAIL, if it raised an error or diverged.
 
@@ -112,6 +112,8 @@ class StudySearcher(KeptInProcess, Searcher):
         """Proposes the trials in place of the sampler, if the user brought something that does."""
         self.source_is_exhausted: Callable[[], object] = lambda: None
         """Is called when the source has nothing more to propose."""
+        self.heed_error: Callable[[Exception], object] = _raise
+        """Takes an error of the search, and returns if the sweep ends for it in good order."""
         self.configs_after_search: Callable[[bool], Sequence[Mapping[str, Any]]] = lambda search_is_over: ()
         """Takes whether all trials of the search have ended, and returns the configurations to train after it."""
         self.count_waiting: Callable[[], int] = lambda: 0
@@ -160,6 +162,16 @@ class StudySearcher(KeptInProcess, Searcher):
         if no_group_is_free:
             return None
         _ = self.record  # which may find trials to be proposed again
+        num_proposed = self._n_proposed
+        try:
+            return self._suggest_in_search(trial_id, training)
+        except Exception as error:
+            self._n_proposed = num_proposed  # so that a resumed sweep makes this proposal
+            self.heed_error(error)
+            self.is_exhausted = True
+            return Searcher.FINISHED
+
+    def _suggest_in_search(self, trial_id: str, training: int) -> dict[str, Any] | str | None:
         suggestion = self._ask_source(trial_id, training)
         if suggestion is None or suggestion == Searcher.FINISHED:
             return self._suggest_confirmation(trial_id, no_group_is_free=False) if suggestion else None
@@ -271,11 +283,7 @@ class StudySearcher(KeptInProcess, Searcher):
         """Return a new proposal, and add its trial to the study.
 
         The baseline comes first, then what people requested; with other proposals, priors and earlier sweeps may help.
-
-        Args:
-            trial_id: Tune's id of the trial.
-            number: The trial's number in the sweep.
-            seed: The seed of the proposal.
+        ``number`` is that of the trial in the sweep.
         """
         if isinstance(self._sampler, str):
             sampler = make_sampler(self._sampler, seed)
@@ -288,13 +296,15 @@ class StudySearcher(KeptInProcess, Searcher):
             fixed_values = self._baseline
             self._space.enqueue(study, fixed_values)
         elif self.requested_configs:
-            fixed_values = self.requested_configs.pop(0)
+            fixed_values = self.requested_configs[0]
             self._space.enqueue(study, fixed_values, **{REQUESTED: True})
         else:
             values = self._guess(seed)
             if values:
                 study.enqueue_trial(values, user_attrs={GUESSED: True})
         config, proposal = self._ask(study) if fixed_values else self._ask_for_one_that_fits(study)
+        if REQUESTED in proposal.user_attrs:
+            del self.requested_configs[0]
         self._add_trial(trial_id, number, proposal)
         self.record.keep_attributes_of(study)
         return config
@@ -447,9 +457,16 @@ class StudySearcher(KeptInProcess, Searcher):
             return {}
         shown = self._sampler_view.study_for(self._sampler).get_trials(deepcopy=False)[number]
         study = self._sampler_view.study_for(self._sampler, running=number)
-        internals.tell_end(study, number, None if failed or not shown.state.is_finished() else shown.values)
+        try:
+            internals.tell_end(study, number, None if failed or not shown.state.is_finished() else shown.values)
+        except Exception as error:
+            self.heed_error(error)
         self.record.keep_attributes_of(study)
         return study.get_trials(deepcopy=False)[number].system_attrs
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 def seed_of(*numbers: int) -> int:

@@ -401,3 +401,36 @@ def test_a_search_algorithm_that_cannot_work_is_refused_with_what_to_give(
 ) -> None:
     with pytest.raises(SweepError, match=message):
         searcher_of(storage, search_alg, **options)
+
+
+@pytest.mark.parametrize("brought", ["search_alg=Breaking", "the function of the search space"])
+def test_an_error_in_what_a_user_brought_for_the_search_ends_the_sweep(brought: str, storage: Path) -> None:
+    broken: list[bool] = []
+
+    def space(trial: Any) -> None:
+        x = trial.suggest_float("x", -1.0, 1.0)
+        if broken:
+            raise KeyError(x)
+
+    class Breaking(Searcher):
+        def suggest(self, trial_id: str) -> dict[str, float]:
+            if broken:
+                raise KeyError(trial_id)
+            return {"x": 0.5}
+
+        def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
+            """Learn nothing."""
+
+    by_object = brought.startswith("search_alg")
+    given: Any = {"search_alg": Breaking()} if by_object else {}
+    tuner: Any = build_tuner(PLAIN if by_object else replace(PLAIN, space=space), storage=storage, **given)
+    tuner.plan.folder.mkdir(parents=True)
+    searcher, state = tuner.run.searcher, tuner.run.state
+    assert set(searcher.suggest("a")) == {"x", "seed"}
+    broken.append(True)
+    assert searcher.suggest("b") == Searcher.FINISHED
+    assert state.ending.why.startswith(f"{brought} failed: KeyError: ")
+    assert "test_ray_objects.py, line" in state.ending.why
+    assert state.ending.status == 1
+    assert (searcher.proposed, len(searcher.trials())) == (1, 1), "a resumed sweep makes the proposal"
+    searcher.close()

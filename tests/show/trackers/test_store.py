@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
+import mlflow
 import pytest
+from ray.air.integrations.mlflow import setup_mlflow
+from ray.train.v2._internal.execution import train_fn_utils
 
+from gaudi_tune import SweepOptions
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.show.trackers.store import STORE, STORE_URI, artifact_folder, check_tracking, tracking_uri
+from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.private.ray_train import answered_by
+from gaudi_tune.show.trackers.store import (
+    STORE,
+    STORE_URI,
+    artifact_folder,
+    check_tracking,
+    tracking_uri,
+    variables_of_runs,
+)
 from tests.helpers.deliveries import free_port
+from tests.helpers.quadratic import QUADRATIC
 
 SECRET = "hUsh"
 
@@ -64,6 +79,27 @@ def test_a_database_s_address_with_a_secret_is_refused(uri: str, monkeypatch: py
 )
 def test_other_addresses_are_taken(uri: str) -> None:
     assert tracking_uri(uri) == uri
+
+
+def test_a_train_loop_s_own_runs_are_in_the_sweep_s_experiment_unless_variables_name_another(
+    storage: Path, tracking_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu"))
+    if mlflow.get_experiment_by_name(plan.experiment.name) is None:  # as the sweep does
+        mlflow.create_experiment(plan.experiment.name)
+    for name, value in variables_of_runs(plan).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(train_fn_utils, "_train_fn_utils", train_fn_utils.LocalTrainFnUtils(""))
+    with answered_by(lambda *said: None, lambda: None, plan.folder / "trial-001"):
+        setup_mlflow({"x": 0.5}).log_metric("loss", 0.25)
+    run = mlflow.active_run()
+    assert run is not None
+    mlflow.end_run()
+    assert mlflow.get_experiment(run.info.experiment_id).name == plan.experiment.name
+    assert mlflow.get_run(run.info.run_id).data.metrics == {"loss": 0.25}
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", "7")  # as mlflow.set_experiment() does
+    assert variables_of_runs(plan) == {"MLFLOW_TRACKING_URI": tracking_store, "MLFLOW_EXPERIMENT_ID": "7"}
 
 
 def test_a_database_server_that_is_not_there_is_refused_at_once() -> None:
