@@ -395,10 +395,10 @@ def test_what_tune_raises_ends_the_sweep_in_good_order(ray_here: None, tmp_path:
 
 
 class Breaking(optuna.samplers.RandomSampler):
-    """Fails once two trials have ended."""
+    """Fails once three trials have ended, which the plan does not try."""
 
     def sample_independent(self, study: optuna.Study, *about: Any) -> Any:
-        if len(study.get_trials(deepcopy=False, states=[TrialState.COMPLETE])) >= 2:
+        if len(study.get_trials(deepcopy=False, states=[TrialState.COMPLETE])) >= 3:
             raise KeyError("momentum")
         return super().sample_independent(study, *about)
 
@@ -412,10 +412,10 @@ def test_a_sampler_that_fails_ends_the_sweep_in_good_order(ray_here: None, tmp_p
         tuner.fit()
     summary = json.loads((tmp_path / "breaks" / "summary.json").read_text())
     assert summary["ended_early"]["status"] == 1
-    assert summary["counts"] == {"finished": 2}
+    assert summary["counts"] == {"finished": 3}
     study = optuna.load_study(study_name="breaks", storage=f"sqlite:///{tmp_path / 'breaks' / STUDY_FILE}")
-    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 2
-    assert tuner.run.searcher.proposed == 2, "a resumed sweep makes the third proposal"
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 3
+    assert tuner.run.searcher.proposed == 3, "a resumed sweep makes the fourth proposal"
 
 
 def test_a_sweep_of_several_objectives_ends_with_its_front(
