@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sized
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gaudi_tune.base.node_cache import prepare_once
-from gaudi_tune.base.words import shown
+from gaudi_tune.base.words import counted, shown
 from gaudi_tune.data.configs import ImageConfig
 from gaudi_tune.data.fetch import DATA_SETS, fetch
 from gaudi_tune.data.held_out import Split, rows_of
@@ -104,7 +103,7 @@ def read_index(folder: Path) -> ImageIndex:
     if bad:
         notes = [
             *notes,
-            f"left out {_number_of_files(bad)} that cannot be read as images, the first {shown(next(iter(bad)))}",
+            f"left out {counted(len(bad), 'file')} that cannot be read as images, the first {shown(next(iter(bad)))}",
         ]
     return ImageIndex(folder, Path(content["root"]), content["classes"], notes)
 
@@ -118,7 +117,7 @@ def _write_index(data: str, root: Path, skip_bad: bool, index_folder: Path) -> N
         examples = "; ".join(f"{shown(file)} ({reason})" for file, reason in list(listed.bad.items())[:BAD_FILES_SHOWN])
         remainder = f" and {len(listed.bad) - BAD_FILES_SHOWN} more" if len(listed.bad) > BAD_FILES_SHOWN else ""
         raise ValueError(
-            f"--data {data}: {_number_of_files(listed.bad)} cannot be read as images: {examples}{remainder}. "
+            f"--data {data}: {counted(len(listed.bad), 'file')} cannot be read as images: {examples}{remainder}. "
             f"Fix or remove them, or leave them out with --skip-bad-images."
         )
     classes = sorted({label for _, label in listed.train})
@@ -133,7 +132,3 @@ def _write_index(data: str, root: Path, skip_bad: bool, index_folder: Path) -> N
         )
     content = {"root": str(root), "classes": classes, "bad": listed.bad, "notes": listed.notes}
     (index_folder / "index.json").write_text(json.dumps(content, indent=1))
-
-
-def _number_of_files(bad: Sized) -> str:
-    return f"{len(bad)} file{'' if len(bad) == 1 else 's'}"

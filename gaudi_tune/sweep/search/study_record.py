@@ -17,6 +17,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as StudyState
 from sqlalchemy.exc import SQLAlchemyError
 
+from gaudi_tune.base.errors import first_line
 from gaudi_tune.base.words import counted
 from gaudi_tune.private import optuna as internals
 from gaudi_tune.sweep.record.state_log import TRIALS
@@ -190,7 +191,7 @@ class StudyRecord:
                 elif not self._file.is_file() or time.monotonic() - start > GIVE_UP_AFTER_S:
                     raise  # there is no file that another process may lock
                 else:
-                    logger.warning("the study's database cannot be read (%s); trying again", _first_line(error))
+                    logger.warning("the study's database cannot be read (%s); trying again", first_line(error))
                     time.sleep(RETRY_AFTER_S)
         self._ids = {trial.number: internals.id_of(trial) for trial in stored}
         self._stored_trials = {trial.number: trial for trial in stored}
@@ -216,7 +217,7 @@ class StudyRecord:
         damaged = file.with_name(f"{file.name}.damaged")
         logger.warning(
             "the study's database is damaged (%s): it is %s now, and the study is written again",
-            _first_line(error),
+            first_line(error),
             damaged,
         )
         file.replace(damaged)
@@ -261,7 +262,7 @@ class StudyRecord:
         if internals.is_damage(error) and self._begins_left:
             self._is_damaged = True
             return
-        logger.warning("the study's database cannot be written (%s); trying again", _first_line(error))
+        logger.warning("the study's database cannot be written (%s); trying again", first_line(error))
         internals.close(self.stored)  # a connection to a file that was deleted can never write again
         time.sleep(RETRY_AFTER_S)
 
@@ -346,7 +347,3 @@ def _is_current(stored: FrozenTrial | None, trial: FrozenTrial) -> bool:
 
 def _progress(trial: FrozenTrial) -> tuple[StudyState, int]:
     return trial.state, len(trial.intermediate_values)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", maxsplit=1)[0]
