@@ -192,6 +192,11 @@ found["operations"] = [seconds(add), seconds(some.item)]
 found["copying"] = [seconds(lambda: many.to("hpu", non_blocking=True))]
 torch.hpu.synchronize()
 found["copying"].append(seconds(lambda: many.to("hpu")))
+square = torch.ones(256, 256, device="hpu")
+product = torch.compile(lambda: square @ square, backend="hpu_backend", dynamic=False)
+product()
+torch.hpu.synchronize()
+found["products"] = [seconds(use) for use in (lambda: square @ square, product, torch.hpu.synchronize)]
 """
 
 FIRST_ALONE = """
@@ -236,7 +241,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def with_costs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the parts find that a device's times, and a small memory, show."""
-    costs = {"COMPILE_S": "0.3", "EAGER_COMPILE_S": "0.1", "OPERATION_S": "0.001", "COPY_GB_S": "0.02"}
+    costs = {"COMPILE_S": "0.3", "EAGER_COMPILE_S": "0.1", "OPERATION_S": "0.001", "COPY_GB_S": "0.02", "GFLOPS": "0.2"}
     settings = {f"HABANA_STAND_IN_{name}": value for name, value in {**costs, "MEMORY_GB": "0.125"}.items()}
     return run((OVERLAP, CLOCK, QUEUE, FIRST_ALONE, OUT_OF_MEMORY), tmp_path_factory.mktemp("costs"), **settings)
 
@@ -315,6 +320,9 @@ def test_the_host_pays_for_operations_and_copies_where_it_waits(with_costs: dict
     asynchronous_s, blocking_s = with_costs["copying"]
     assert asynchronous_s < blocking_s
     assert blocking_s >= 0.2
+    eager_s, compiled_s, waited_s = with_costs["products"]
+    assert max(eager_s, compiled_s) < 0.15  # 2 x 256 ** 3 operations each
+    assert waited_s >= 0.3 - eager_s - compiled_s
 
 
 def test_groups_are_let_in_when_recipes_are_whole(with_costs: dict[str, Any]) -> None:
