@@ -56,11 +56,15 @@ class QuadraticConfig(TrialConfig):
     """Epoch whose report says that the trial is done; 0 means none. Its reports tell MLflow's experiment, too."""
     seconds: float = 0.0
     """How long an epoch takes."""
+    waits_for: str = ""
+    """File without which no trial begins."""
 
 
 def quadratic(config: dict[str, Any]) -> None:
     """Report a score that rises to 1 - x² with the epochs; saves and goes on from the epoch number alone."""
     trial = QuadraticConfig.from_dict(config)
+    while trial.waits_for and not Path(trial.waits_for).exists():
+        time.sleep(0.05)
     for epoch in range(_epochs_done() + 1, (trial.epochs_of_loop or trial.epochs) + 1):
         if epoch == trial.fail_at:
             raise RuntimeError(f"failed on purpose at epoch {epoch}")

@@ -54,15 +54,17 @@ def driver(folder: Path, *options: str) -> subprocess.Popen[str]:
 
 @pytest.mark.processes
 def test_a_study_that_another_process_locks_is_in_the_log_and_the_sweep_says_what_is_missing(tmp_path: Path) -> None:
-    folder = tmp_path / "locked"
+    folder, locked = tmp_path / "locked", tmp_path / "database-is-locked"
     asked = ("--num-samples", str(TRIALS), "--epochs", "2", "--search", "random", "--scheduler", "fifo")
-    first = driver(tmp_path, "--name", "locked", "--device", "cpu", "--set", "seconds=0.2", "--confirm", "0", *asked)
+    settings = ("--set", f"waits_for={locked}", "--confirm", "0")
+    first = driver(tmp_path, "--name", "locked", "--device", "cpu", *settings, *asked)
     try:
         until = time.monotonic() + BEGINS_WITHIN_S
         while not stored_trials(folder) and first.poll() is None and time.monotonic() < until:
             time.sleep(0.05)
         with closing(sqlite3.connect(folder / STUDY_FILE, timeout=30, isolation_level=None)) as backup:
             backup.execute("BEGIN EXCLUSIVE")
+            locked.touch()
             printed, _ = first.communicate(timeout=ENDS_WITHIN_S)
             backup.execute("ROLLBACK")
     finally:

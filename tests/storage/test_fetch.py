@@ -141,6 +141,14 @@ def test_the_same_options_begin_a_sweep_in_a_storage_and_continue_it_which_fetch
     assert fetched.count("sweep.json") == 1
 
 
+def test_the_same_options_continue_a_sweep_that_its_storage_never_got_from_the_folder_here(store: ObjectStore) -> None:
+    address = f"s3://{BUCKET}/empty"
+    earlier_sweep(PLAIN, working_folder(address), lambda config: -abs(config["x"]))
+    plan = make_plan(PLAIN, SweepOptions(name="earlier", resume="auto", storage=Path(address)))
+    assert (plan.resumed, plan.folder, plan.address) == (True, working_folder(address) / "earlier", address)
+    assert (plan.fetched_from, plan.owner) == (None, None)
+
+
 def test_a_sweep_that_another_machine_runs_is_not_resumed(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner_module, "BEAT_S", 0.1)
     monkeypatch.setattr(owner_module, "GONE_AFTER_S", 5.0)
