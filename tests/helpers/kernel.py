@@ -67,7 +67,8 @@ class Kernel:
         displays: dict[str, dict[str, Any]] = {}
         for message in self.seen:
             if message["msg_type"] in ("display_data", "update_display_data"):
-                displays[message["content"]["transient"]["display_id"]] = message["content"]["data"]
+                name = message["content"]["transient"].get("display_id", message["header"]["msg_id"])
+                displays[name] = message["content"]["data"]
         return list(displays.values())
 
 

@@ -32,6 +32,8 @@ FLAGS = (
     "blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4",
 )  # fmt: skip
 """Without a screen, as root in a container, with nobody on the network but the server, and with a mouse."""
+PHONE = 500
+"""Pixels below which a page is shown as a phone shows it: its scroll bars take no room."""
 WITHIN_S = 60
 """How long a page may take to show what is waited for."""
 SCRIPT_WITHIN_S = 300
@@ -69,7 +71,7 @@ def chromium(profile: Path) -> Iterator[Chrome]:
 
 def resize(browser: Chrome, width: int, height: int) -> None:
     """Make the page so large, in pixels."""
-    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < PHONE}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 

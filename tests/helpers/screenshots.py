@@ -1,7 +1,8 @@
 """Pictures of the documentation, taken in a browser.
 
 python tests/helpers/screenshots.py mlflow     # of mlflow/README.md: 6 minutes on 2 idle cores
-python tests/helpers/screenshots.py tutorial   # of docs/tutorial.md: a minute
+python tests/helpers/screenshots.py tutorial   # of docs/tutorial.md, and of a report: a minute
+python -m tests.notebook --pictures docs       # of a notebook's cell
 """
 
 from __future__ import annotations
@@ -115,6 +116,7 @@ def of_tutorial(folder: Path) -> None:
             running.communicate()
             resize(browser, WIDTH, 1000)
             browser.get((Path(work) / "results" / "first" / "report.html").as_uri())
+            picture(pages, folder / "report.png", height=722)
             drawn = pages.wait(lambda _: pages.all("//*[@id='parallel_coordinates']"), "the hyperparameters")[0]
             shot = Image.open(BytesIO(drawn.screenshot_as_png)).convert("RGB")
             save(shot, folder / "tutorial-hyperparameters.png")

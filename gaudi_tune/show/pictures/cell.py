@@ -1,7 +1,7 @@
 """A sweep in the cell of a notebook, wherever the browser is: all that it needs of the kernel comes with the notebook.
 
 With anywidget the cell has the live page, which asks through the widget in place of a server. Without it, or where the
-notebook shows no widgets, it has a table, replaced from time to time. At the end the table alone stays.
+notebook shows no widgets, it has a table, replaced from time to time. At the end the table and a picture stay.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import jinja2
 
 from gaudi_tune.base.words import format_value
 from gaudi_tune.private.ipykernel import WidgetMessages
+from gaudi_tune.show.pictures.catalogue import draw_picture
 from gaudi_tune.show.pictures.page import WATCHED_FOR_S, LivePage
 from gaudi_tune.show.pictures.report import render
 from gaudi_tune.show.pictures.sweep_view import COLOURS, SweepView
@@ -29,6 +30,7 @@ MAX_ROWS = 20
 """The most trials in a table."""
 FRAME_HEIGHT = 700
 """The height of the page, in pixels."""
+PLOTLY = "application/vnd.plotly.v1+json"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 SCRIPT = """
 function render({ model, el }) {
@@ -72,6 +74,7 @@ class ShowInCell:
                 self._widget.close()
                 self._widget = None
             self._replace_table(state)
+            self._show_picture()
 
     def tick(self, state: SweepState) -> None:
         """Replace the table if it is time."""
@@ -83,6 +86,14 @@ class ShowInCell:
     def _replace_table(self, state: SweepState) -> None:
         self._replaced_at = time.monotonic()
         self._table.update(self._content(state), raw=True)
+
+    def _show_picture(self) -> None:
+        """Show the learning curves below the table, where the notebook knows Plotly's format."""
+        from IPython.display import display
+
+        picture = draw_picture("learning_curves", self._page.view) if self._page.view is not None else None
+        if picture is not None and picture.figure is not None:
+            display({PLOTLY: picture.as_data()["figure"], "text/plain": ""}, raw=True)
 
     def _content(self, state: SweepState) -> dict[str, str]:
         """Return the table, or nothing while the cell has the page, in the formats that notebooks know."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from gaudi_tune.show.pictures.cell import PLOTLY
 from tests.helpers.kernel import Kernel, started_kernel
 from tests.show.pictures.test_pictures import MIXED
 
@@ -63,6 +64,7 @@ def test_the_cell_has_the_page_which_steers_and_at_the_end_the_table(kernel: Ker
     after = kernel.client.execute("print('the next cell')")
     opened = kernel.until(lambda m: "page" in m["content"].get("data", {}).get("state", {}))
     comm = opened["content"]["comm_id"]
+    kernel.until(lambda m: WIDGET_VIEW in m["content"].get("data", {}))  # from then on it takes requests
     news = json.loads(kernel.ask(comm, "sweep?since=0"))
     assert [trial["number"] for trial in news["trials"]] == list(range(1, len(MIXED) + 1))
     kernel.until(lambda m: m["msg_type"] == "update_display_data" and not m["content"]["data"]["text/html"])
@@ -77,7 +79,8 @@ def test_the_cell_has_the_page_which_steers_and_at_the_end_the_table(kernel: Ker
     assert told.endswith("[{'do': 'stop', 'trial': 5}, {'do': 'add', 'trials': 10}, {'do': 'end'}]\n")
     assert "starting 2 worker groups" in told
     assert "\x1b[?25" not in told  # the cursor of a terminal
-    table, view = kernel.shown()
+    table, view, picture = kernel.shown()
+    assert picture[PLOTLY]["data"]
     assert "running, as of" not in table["text/html"]
     assert "<b>0.75</b>" in table["text/html"]
     assert "&lt;b&gt;adamw" in table["text/html"]
@@ -90,6 +93,6 @@ def test_without_widgets_the_table_follows_the_sweep(kernel: Kernel) -> None:
     cell = kernel.start(f"{hide}cell_module.REPLACE_EVERY_S = 0.1\nticks = chain(repeat(True, 10), [False])\n{SWEEP}")
     kernel.until(lambda m: m["msg_type"] == "update_display_data" and "running" in m["content"]["data"]["text/html"])
     assert "pip install anywidget" in kernel.wait_for_end(cell)
-    (table,) = kernel.shown()
+    table, _ = kernel.shown()
     assert "<td>5</td>" in table["text/html"]
     assert not [message for message in kernel.seen if message["msg_type"] == "comm_open"]
