@@ -30,7 +30,7 @@ from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.device_metrics import DeviceMetrics, TrialCounts
 from gaudi_tune.devices.find import DEVICE
 from gaudi_tune.group.clean.cleaner import Cleaner
-from gaudi_tune.group.clean.own_process import copies_end_here, memory_share, standard_files_restored
+from gaudi_tune.group.clean.own_process import TrialFolders, copies_end_here, memory_share, standard_files_restored
 from gaudi_tune.group.errors import failure_of_loop
 from gaudi_tune.group.last_written import LastWritten
 from gaudi_tune.group.mailbox import MAILBOX
@@ -62,7 +62,7 @@ def serve_trials(config: dict[str, Any]) -> None:
     measured = _Measured(device_metrics)
     try:
         with process_group_kept(), interop_threads_repeatable():  # before anything is imported from torch
-            cleaner = Cleaner(config["train_loop"])
+            cleaner = Cleaner(config["train_loop"], _trial_folders())
             command = MAILBOX.hand_in({"kind": "idle", "node": ray.get_runtime_context().get_node_id(), "index": index})
             while command["do"] == "start":
                 if cleaner.problems:
@@ -70,6 +70,14 @@ def serve_trials(config: dict[str, Any]) -> None:
                 command = _run_trial(cleaner, command, measured, device)
     finally:
         device_metrics.close()
+
+
+def _trial_folders() -> TrialFolders | None:
+    """Return the folders of this worker's trials; None if Ray was told to run them where the sweep was started."""
+    folder = Path.cwd()  # one for each group and node, of Ray's making
+    if folder == MAILBOX.started_in:
+        return None
+    return TrialFolders(folder, may_remove=get_context().get_local_rank() == 0)
 
 
 @dataclass
@@ -166,7 +174,7 @@ def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, dev
             standard_files_restored(),
             copies_end_here(),
         ):
-            cleaner.run(start["config"])
+            cleaner.run(start["config"], session.folder.name)
         next_command = session.finished()
     except _TrialStopped as stopped:
         next_command = stopped.command

@@ -34,8 +34,10 @@ class Way(NamedTuple):
 PYTHON = (
     Way("environment variables", "os.environ['PL_GLOBAL_SEED'] = '7'; os.environ.pop('HOME')", "sorted(os.environ)"),
     Way("the time zone", "os.environ['TZ'] = 'Asia/Tokyo'; time.tzset()", "time.tzname"),
-    Way("the current folder", "os.chdir('/')", "os.getcwd()"),
-    Way("the current folder, removed", "os.chdir(tempfile.mkdtemp()); os.rmdir(os.getcwd())", "os.getcwd()"),
+    Way("the current folder", "os.chdir('/')", "os.path.dirname(os.getcwd())"),
+    Way("the current folder, removed", "os.chdir(tempfile.mkdtemp()); os.rmdir(os.getcwd())",
+        "os.path.dirname(os.getcwd())"),
+    Way("files in the current folder", "open('made', 'w').close(); os.makedirs('checkpoints/last')", "os.listdir()"),
     Way("umask", "os.umask(0o077)", "(os.umask(0o022), os.umask(0o022))[0]"),
     Way("the locale", "locale.setlocale(locale.LC_ALL, 'C')", "locale.setlocale(locale.LC_ALL)"),
     Way("`sys.path`", "sys.path.insert(0, '/nowhere')", "sys.path[:]"),
@@ -218,9 +220,6 @@ LEFT = (
         "NumPy, pandas, torch and torchvision."),
     Way("installed modules that were imported", "import wave", "'wave' in sys.modules",
         "They are not imported again."),
-    Way("files in the current folder, which all trials of a group share", "open('made', 'w').close()",
-        "os.path.exists('made')", "`lightning_logs/`, Hugging Face's `output_dir`: `in_worker()` turns Lightning's "
-        "off, `save_strategy=\"no\"` Hugging Face's."),
     Way("a process that has detached itself", "subprocess.run('setsid sleep 4321 & exit', shell=True)",
         "[p.pid for p in psutil.process_iter() if '4321' in p.cmdline()] != []",
         "It is no longer a child of the worker."),

@@ -9,6 +9,7 @@ from typing import Any
 
 from gaudi_tune.group.clean.leftovers import Leftovers
 from gaudi_tune.group.clean.own_code import OwnCode
+from gaudi_tune.group.clean.own_process import TrialFolders
 from gaudi_tune.group.clean.switches import Switches
 from gaudi_tune.training.fresh_start import fresh_start, release_memory
 
@@ -18,9 +19,9 @@ logger = logging.getLogger(__name__)
 class Cleaner:
     """Runs trials, and clears away what each leaves behind."""
 
-    def __init__(self, pickled_loop: bytes) -> None:
-        """Note the state of the process, which no trial has changed yet."""
-        self._code = OwnCode(pickled_loop)
+    def __init__(self, pickled_loop: bytes, folders: TrialFolders | None = None) -> None:
+        """Note the state of the process, which no trial has changed yet. Without ``folders`` all trials share one."""
+        self._code, self._folders = OwnCode(pickled_loop), folders
         gc.enable()
         self._leftovers = Leftovers()  # it replaces functions, which count as the originals below
         self._switches = Switches()
@@ -33,8 +34,10 @@ class Cleaner:
         self._switches.close()
         self._leftovers.close()
 
-    def run(self, config: dict[str, Any]) -> None:
-        """Load the train loop, and run it with the configuration of a trial."""
+    def run(self, config: dict[str, Any], trial: str = "") -> None:
+        """Load the train loop, and run it with the configuration of the trial that is called ``trial``."""
+        if self._folders is not None:
+            self._folders.enter_next(trial)
         self._leftovers.watch()
         fresh_start(config.get("seed", 0))
         copy_context().run(self._run, config)  # so that context variables are forgotten, too

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import psutil
 
@@ -13,6 +15,35 @@ import psutil
 def memory_share() -> float:
     """Return the share of the host's memory that this process has."""
     return float(psutil.Process().memory_info().rss / psutil.virtual_memory().total)
+
+
+class TrialFolders:
+    """The current folders of a worker's trials: each trial begins in an empty one.
+
+    Otherwise a loop that looks for a checkpoint in its current folder would continue from that of an earlier trial.
+    """
+
+    def __init__(self, parent: Path, *, may_remove: bool) -> None:
+        """Make the folders in ``parent``. Of the workers that share it, one may remove files."""
+        self._parent, self._may_remove = parent, may_remove
+        self._folder: Path | None = None
+        self._count = 0
+        if may_remove:  # those of lost workers of the same group
+            for folder in parent.glob("[0-9]*-*"):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def enter_next(self, trial: str) -> None:
+        """Make the folder of a trial, and the current one, and remove the files of the trial before it."""
+        if self._folder is not None and self._may_remove:
+            for path in self._folder.iterdir():  # the folder itself stays: processes that are kept may be in it
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+        self._count += 1
+        self._folder = self._parent / f"{self._count:04d}-{trial}"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        os.chdir(self._folder)
 
 
 @contextmanager
