@@ -21,7 +21,7 @@ REFUSED = {
     "scaling_config": "a worker has one device; give workers_per_trial=N",
     "trial_name_creator": "trials are trial-001 and so on, by which a resume finds them; leave it out",
     "trial_dirname_creator": "trials are in trial-001 and so on, where a resume finds them; leave it out",
-    "chdir_to_trial_dir": "each trial runs in an empty folder, which is not kept; write by full paths, and leave it out",
+    "chdir_to_trial_dir": "each trial runs in an empty folder, which is not kept; write by full paths",
     "storage_filesystem": "a sweep is in a folder that every node sees; give that as storage_path",
     "sync_config": "a sweep copies nothing elsewhere; give a folder that every node sees as storage_path",
     "progress_reporter": "the terminal and the live page show the progress; leave it out, or give a callback",
