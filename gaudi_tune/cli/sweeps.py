@@ -151,7 +151,9 @@ class StoredSweep:
         lines = [line.replace(str(self.folder), shown_place(self.folder)) for line in lines]
         if best is None or self._last_summary:
             return lines
-        return [f"best so far trial {best['trial']:03d}: {self.file.metric} {format_value(best['value'])}", *lines]
+        failed = ", and it failed later" if best["status"] == "failed" else ""
+        value = f"{self.file.metric} {format_value(best['value'])}"
+        return [f"best so far trial {best['trial']:03d}: {value}{failed}", *lines]
 
     def lines(self, run: Sequence[str]) -> list[str]:
         """Return everything about the sweep as lines for people; ``run`` is the command that runs scripts."""

@@ -110,7 +110,7 @@ def build_tuner(
         if changes.get("resume") is None:  # a resumed sweep keeps the name with which it began
             changes["search"] = type(sampler).__name__
     options = with_file(None, changes)
-    options = replace(options, epochs=epochs_of(objects.stop, experiment, options))
+    options = replace(options, epochs=epochs_of(objects, experiment, options))
     prepare_terminal()
     refused = [name for name in COMMAND_LINE_ONLY if getattr(options, name)]
     if refused:

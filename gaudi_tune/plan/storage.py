@@ -71,9 +71,10 @@ def check_name_is_free(places: StoragePlaces, name: str) -> None:
     if not places.address or places.fetched_from == (places.address, name):
         return
     if _has_sweep(places.address, name):
+        address = address_below(places.address, name)
         raise SweepError(
             f"--name {name}: a sweep in {places.address} has this name; take another, or resume it (--resume "
-            f"{address_below(places.address, name)})"
+            f"{address}; in Python, resume={address!r})"
         )
 
 

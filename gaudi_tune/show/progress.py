@@ -148,7 +148,8 @@ class ShowProgress:
             test_score = f": {format_score(trial.test_point[0])} on test data" if trial.tested else ""
             parts.append(f"confirms {trial.confirms:03d}{test_score}")
         elif trial in state.front:
-            parts.append("on the front" if state.has_front else "best so far")
+            failed = ", before it failed" if trial.status == "failed" else ""
+            parts.append(("on the front" if state.has_front else "best so far") + failed)
         return "  ".join(parts)
 
     def _status(self, state: SweepState) -> str:

@@ -157,16 +157,20 @@ def _takes_two(function: Callable[..., Any]) -> bool:
     return True
 
 
-def epochs_of(stop: Any, experiment: Experiment, options: SweepOptions) -> int | None:
-    """Return the epochs of a trial. If nothing else gives a budget, ``stop={"training_iteration": N}`` does.
+def epochs_of(objects: GivenObjects, experiment: Experiment, options: SweepOptions) -> int | None:
+    """Return the epochs of a trial. If nothing else gives a budget, ``stop={"training_iteration": N}`` does, or else
+    the ``max_t`` of a scheduler of Ray's.
 
     Ray Tune has no other budget, and each report of a train loop that counts nothing else is an epoch.
     """
-    reports = stop.get(TRAINING_ITERATION) if isinstance(stop, Mapping) else None
     has_budget = options.epochs or options.steps or options.seconds or options.resume
-    if reports is None or has_budget or experiment.recipes or experiment.budget != USUAL_BUDGET:
+    if has_budget or experiment.recipes or experiment.budget != USUAL_BUDGET:
         return options.epochs
-    return max(1, int(reports))
+    reports = objects.stop.get(TRAINING_ITERATION) if isinstance(objects.stop, Mapping) else None
+    scheduler = objects.scheduler
+    if reports is None and scheduler is not None and time_attribute(scheduler) in (TRAINING_ITERATION, names.EPOCH):
+        reports = longest_trial(scheduler)
+    return options.epochs if reports is None else max(1, int(reports))
 
 
 def take_scheduler(changes: dict[str, Any]) -> TrialScheduler | None:

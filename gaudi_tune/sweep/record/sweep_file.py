@@ -330,7 +330,8 @@ def name_for(experiment: str, options: SweepOptions, resumed: Path | None = None
             raise SweepError(f"--name {name}: {folder} exists and is no sweep; take another name, or remove it")
         kind = "a finished" if read_summary(folder).get("complete") else "an unfinished"
         raise SweepError(
-            f"--name {name}: {kind} sweep has this name ({folder}); take another, or resume it (--resume {name})"
+            f"--name {name}: {kind} sweep has this name ({folder}); take another, or resume it (--resume {name}; in "
+            f"Python, resume={name!r})"
         )
     return name
 

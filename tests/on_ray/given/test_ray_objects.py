@@ -260,6 +260,19 @@ def test_the_plan_says_what_a_scheduler_forgets_and_that_its_length_differs(stor
     assert not equal.plan.objects.notes
 
 
+def test_the_longest_trial_of_a_scheduler_is_the_budget_if_nothing_else_gives_one(storage: Path) -> None:
+    def budget_with(scheduler: Any, **options: Any) -> str:
+        tuner: Any = build_tuner(PLAIN, scheduler=scheduler, storage=storage, device="cpu", **options)
+        return str(tuner.plan.budget)
+
+    assert budget_with(ASHAScheduler(max_t=20)) == "20 epochs"
+    assert budget_with(HyperBandForBOHB(max_t=27)) == "27 epochs"
+    assert budget_with(ASHAScheduler(max_t=20), stop={"training_iteration": 5}) == "5 epochs"
+    assert budget_with(ASHAScheduler(max_t=20), steps=300) == "300 steps (a report every 30)"
+    assert budget_with(ASHAScheduler(time_attr="time_total_s", max_t=3600)) == "10 epochs"
+    assert budget_with(FIFOScheduler()) == "10 epochs"
+
+
 def test_options_in_the_wrong_place_are_named(storage: Path) -> None:
     with pytest.raises(SweepError, match="the second argument is a SweepOptions; name the argument"):
         build_tuner(PLAIN, tune.TuneConfig())
