@@ -22,7 +22,7 @@ def test_each_trial_begins_in_an_empty_folder_also_when_it_continues(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # and back after the test
     folders = TrialFolders(tmp_path, may_remove=True)
-    places = []
+    places: list[Path] = []
     for trial in ("trial-001", "trial-002", "trial-001"):
         folders.enter_next(trial)
         assert os.listdir() == []
