@@ -179,10 +179,12 @@ class Host:
 
     def end(self) -> None:
         """End it as a loss of power does: its network is gone before any of its processes could say goodbye."""
+        if self._line is not None:  # whose end takes its card away
+            self._line.kill()
+            self._line.wait()
         subprocess.run(("ip", "link", "delete", self.name), stderr=subprocess.DEVNULL)  # no error where it is gone
-        for process in filter(None, (self._line, self._process)):
-            process.kill()
-            process.wait()
+        self._process.kill()
+        self._process.wait()
         psutil.wait_procs([self.init], timeout=UP_WITHIN_S)  # the kernel kills it with the process that made it
 
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,14 +127,21 @@ class HostsSweep(Sweep):
         self.count("lost", self.folder.exists(), "a refused sweep has made its folder")
         self.count("leaked", len(self._actors()), f"a refused sweep has begun something: {self._actors()}")
 
-    def wait_for_trial(self, x: float, *, on: Host, within_s: float) -> float:
-        """Wait until a trial trains on a host from now on, and return the seconds that it took."""
-        before, began = len(self.trained()), time.monotonic()
+    def wait_for_trial(self, x: float, *, on: Collection[Host], within_s: float = 400) -> float:
+        """Wait until a trial trains on one of these hosts from now on, and return the seconds that it took."""
+        before, began, names = len(self.trained()), time.monotonic(), {host.name for host in on}
         there = self.wait_until(
-            lambda: not self.running or any((told.x, told.host) == (x, on.name) for told in self.trained()[before:]),
+            lambda: not self.running or any(told.x == x and told.host in names for told in self.trained()[before:]),
             within_s,
         )
-        self.count("lost", not there or not self.running, f"the trial does not go on on {on.name}")
+        self.count("lost", not there or not self.running, f"the trial does not go on on {names}")
+        return time.monotonic() - began
+
+    def wait_for_host(self, host: Host, within_s: float = 400) -> float:
+        """Wait until a host trains from now on, and return the seconds that it took."""
+        before, began = len(self.trained()), time.monotonic()
+        there = self.wait_until(lambda: not self.running or host.name in self.hosts_since(before), within_s)
+        self.count("lost", not there or not self.running, f"{host.name} is not used")
         return time.monotonic() - began
 
     def check(self, within_s: float = 300) -> None:
@@ -156,9 +163,10 @@ class HostsSweep(Sweep):
         self.count("leaked", len(left), f"still there after the sweep: {left}")
 
     def _actors(self) -> list[str]:
-        titles = [title for host in self.hosts if host.init.is_running() for title in host.titles()]
         own = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
-        return [title for title in titles if title.startswith("ray::") and not title.startswith(own)]
+        titles = [(host.name, title) for host in self.hosts if host.init.is_running() for title in host.titles()]
+        actors = [told for told in titles if told[1].startswith("ray::") and not told[1].startswith(own)]
+        return [f"{title} on {host}" for host, title in actors]
 
     def end(self) -> None:
         """Kill what is left."""
