@@ -146,7 +146,7 @@ def check_end(sweep: Sweep, run: Run, history: Sequence[Told], kind: FailureKind
     if ended == ("FINISHED", "stopped early") and not sweep.trains_in_full:
         return
     sweep.count("lost", ended != ("FINISHED", "finished"), f"{name} ended as {ended}")
-    last_epoch = history[-1].epoch if history else 0
+    last_epoch = max((told.epoch for told in history), default=0)  # not the newest: the clock may have jumped back
     sweep.count("lost", sweep.epochs - last_epoch, f"{name} has finished with epoch {last_epoch}")
 
 
