@@ -34,10 +34,10 @@ class Way(NamedTuple):
 PYTHON = (
     Way("environment variables", "os.environ['PL_GLOBAL_SEED'] = '7'; os.environ.pop('HOME')", "sorted(os.environ)"),
     Way("the time zone", "os.environ['TZ'] = 'Asia/Tokyo'; time.tzset()", "time.tzname"),
+    Way("files in the current folder", "open('made', 'w').close(); os.makedirs('checkpoints/last')", "os.listdir()"),
     Way("the current folder", "os.chdir('/')", "os.path.dirname(os.getcwd())"),
     Way("the current folder, removed", "os.chdir(tempfile.mkdtemp()); os.rmdir(os.getcwd())",
         "os.path.dirname(os.getcwd())"),
-    Way("files in the current folder", "open('made', 'w').close(); os.makedirs('checkpoints/last')", "os.listdir()"),
     Way("umask", "os.umask(0o077)", "(os.umask(0o022), os.umask(0o022))[0]"),
     Way("the locale", "locale.setlocale(locale.LC_ALL, 'C')", "locale.setlocale(locale.LC_ALL)"),
     Way("`sys.path`", "sys.path.insert(0, '/nowhere')", "sys.path[:]"),
