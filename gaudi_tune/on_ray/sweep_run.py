@@ -415,7 +415,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         self._cleanup.finish(trials)
         self._close()
 
-    # The tuner calls this.
+    # The searcher calls this.
 
     def _heed_error_of_search(self, error: Exception) -> None:
         """End the sweep for an error of the user's sampler, search algorithm or space, and raise any other."""
@@ -432,6 +432,8 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.search_error = SweepError(why)
         self.search_error.__cause__ = error
         self.early_end.ask(events.Ending(why, status=1))
+
+    # The tuner calls this.
 
     def fail(self, error: BaseException) -> None:
         """Close everything after an error that Tune raised, perhaps before it said that the sweep is over.

@@ -91,8 +91,10 @@ def _join_process_group(backend: str, address: str, port: int) -> None:
 
 def interface_of(address: str) -> str | None:
     """Return the name of this host's network interface that has an address; None if none has it."""
-    found = psutil.net_if_addrs().items()
-    return next((name for name, addresses in found if any(each.address == address for each in addresses)), None)
+    for name, entries in psutil.net_if_addrs().items():
+        if any(entry.address == address for entry in entries):
+            return name
+    return None
 
 
 def _device_context() -> AbstractContextManager[Any]:

@@ -33,6 +33,15 @@ def test_each_trial_begins_in_an_empty_folder_also_when_it_continues(
     assert {place.parent for place in places} == {tmp_path}
 
 
+def test_a_trial_may_remove_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folders = TrialFolders(tmp_path, may_remove=True)
+    folders.enter_next("trial-001")
+    Path.cwd().rmdir()
+    folders.enter_next("trial-002")
+    assert os.listdir() == []
+
+
 def test_new_workers_of_a_group_find_nothing_of_the_lost_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own").mkdir()
