@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 def serve_trials(config: dict[str, Any]) -> None:
     """Run the train loop for one trial after another, as commands tell it. This is the TorchTrainer's train loop."""
     device: DeviceType = config["device"]
-    os.environ[DEVICE] = device.kind
+    os.environ.update({**config["environment"], DEVICE: device.kind})
     device.torch_device()
     device.synchronize()  # acquires the device here: an error fails the group, which is retried, and not a trial
     if config["trials_per_device"] > 1:

@@ -88,7 +88,10 @@ class WorkerGroupSpec:
     """How long the workers may take for a report before they count as hung and are killed; 0: for ever. Their first
     report may take :data:`START_TIMEOUT_S` longer."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the worker processes besides those of the device, set before they import torch."""
+    """Variables of the worker processes besides those of the device, set before they import torch. With any, Ray starts
+    new processes: seconds later than without."""
+    later_environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the worker processes set themselves, before the first trial."""
     numbers: tuple[int, ...] = ()
     """The numbers of the devices that the group takes; empty: whichever Ray hands out."""
 
@@ -323,6 +326,7 @@ class WorkerGroup:
             "train_loop": cloudpickle.dumps(spec.train_loop),
             "device": spec.device,
             "trials_per_device": spec.trials_per_device,
+            "environment": dict(spec.later_environment),
         }
         return LeanTorchTrainer(
             _serve_trials,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NoReturn
 
 from optuna.samplers import BaseSampler
@@ -45,7 +44,6 @@ from gaudi_tune.storage.fetch import fetch_rest
 from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
 from gaudi_tune.sweep.record.sweep_state import SweepState
-from gaudi_tune.training.trial_config import TrialConfig
 
 TRIAL_ACTOR_MEMORY = 300 * 2**20
 """Bytes of memory that a trial actor reserves in Ray. It must reserve something, but not what its workers need: their
@@ -295,12 +293,13 @@ class SweepTuner(tune.Tuner):
             storage=str(plan.folder / GROUPS_FOLDER),
             over_nodes=options.workers_per_trial > max(plan.devices.nodes),
             hung_after_s=60 * (options.hang_minutes or 0),
+            later_environment=variables_of_runs(plan),
         )
         return tune.with_resources(
             warm_trainable(
                 spec=spec,
                 settings=plan.settings,
-                environment_of=partial(_environment_of, experiment.config_class, variables_of_runs(plan)),
+                environment_of=experiment.config_class.environment_of,
                 objectives=[objective.name for objective in plan.objectives],
                 retries=options.retries or 0,
                 folder=str(plan.folder),
@@ -344,13 +343,6 @@ class SweepTuner(tune.Tuner):
             verbose=0,
             progress_reporter=tune.CLIReporter(),  # Tune's own choice for a notebook clears the output of the cell
         )
-
-
-def _environment_of(
-    config_class: type[TrialConfig], variables: Mapping[str, str], config: Mapping[str, Any]
-) -> dict[str, str]:
-    """Return the environment variables of the workers for a trial with this configuration."""
-    return {**variables, **config_class.environment_of(config)}
 
 
 def retry_losses_alone() -> None:

@@ -17,6 +17,7 @@ from gaudi_tune.private.ipykernel import WidgetMessages
 ours, other, taken = create_comm(target_name="ours"), create_comm(target_name="other"), []
 other.on_msg(lambda message: taken.append(message["content"]["data"]["content"]))
 messages = WidgetMessages(get_ipython().kernel, ours.comm_id, taken.append)
+create_comm(target_name="messages are taken")
 until = time.monotonic() + 60
 while "last" not in taken and time.monotonic() < until:
     messages.poll()
@@ -32,6 +33,7 @@ def test_messages_of_a_widget_are_taken_while_a_cell_runs_and_others_wait(tmp_pa
         cell = kernel.start(CELL)
         ours = kernel.until(lambda m: m["content"].get("target_name") == "ours")["content"]["comm_id"]
         other = kernel.until(lambda m: m["content"].get("target_name") == "other")["content"]["comm_id"]
+        kernel.until(lambda m: m["content"].get("target_name") == "messages are taken")
         for comm, content in ((ours, "first"), (other, "waits"), (ours, "last")):
             kernel.send(comm, content)
         assert kernel.wait_for_end(cell) == "['first', 'last']\n"
