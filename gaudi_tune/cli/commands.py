@@ -43,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return the exit status."""
     prepare_terminal()
     parser, arguments = _parser(), sys.argv[1:] if arguments is None else arguments
+    if not arguments:
+        parser.print_help()
+        return 0
     with command_line.quiet_broken_pipe():
         try:
             command_line.check_flags(arguments)

@@ -135,7 +135,7 @@ def check_libraries(pickled: bytes) -> None:
 def _users_code() -> Iterator[CodeType]:
     """Yield the code of each imported module of the user's."""
     not_the_users = {*sys.stdlib_module_names, "gaudi_tune", "__mp_main__"}  # the last may be an earlier script
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():
         file = Path(getattr(module, "__file__", None) or "")
         is_installed = "site-packages" in file.parts or name.partition(".")[0] in not_the_users
         if not is_installed and file.suffix == ".py" and file.is_file():

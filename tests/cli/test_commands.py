@@ -380,6 +380,11 @@ def test_a_sweep_of_which_all_trials_failed_is_to_be_begun_again(
     assert "\nnext        fix that, then start a new sweep\n" in said(capsys, "show", str(plan.folder))
 
 
+def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "list the sweeps of a folder" in capsys.readouterr().out
+
+
 def test_run_explains_itself_without_a_script(capsys: pytest.CaptureFixture[str]) -> None:
     assert "run SCRIPT [options of a sweep]" in said(capsys, "run", "--help")
     assert main(["run"]) == 2

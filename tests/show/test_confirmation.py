@@ -93,6 +93,12 @@ def test_without_test_data_it_says_that_the_scores_are_those_of_the_validation()
     assert lines[1].startswith("baseline   0.5100 ± 0.0248 over 3 seeds (in the search 0.91)")
 
 
+def test_scores_that_do_not_depend_on_the_seed_are_questioned() -> None:
+    same, differ = in_lines(sweep([0.5, 0.5, 0.5], FIRST))[1:3]
+    assert same.endswith("over 3 seeds (in the search 0.91), all the same: does the train loop set a seed of its own?")
+    assert "all the same" not in differ
+
+
 def test_test_data_that_an_earlier_sweep_may_have_chosen_by_is_not_called_unseen() -> None:
     result = sweep(BASELINE, FIRST)
     assert in_lines(result)[0] == "test_score on data that the search has not seen"

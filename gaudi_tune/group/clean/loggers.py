@@ -44,7 +44,7 @@ def restore(states: dict[str, Any]) -> None:
 
 
 def _loggers() -> dict[str, logging.Logger]:
-    entries = logging.root.manager.loggerDict.items()  # it also has placeholders
+    entries = logging.root.manager.loggerDict.copy().items()  # it also has placeholders, and threads add to it
     return {"root": logging.root, **{name: logger for name, logger in entries if isinstance(logger, logging.Logger)}}
 
 

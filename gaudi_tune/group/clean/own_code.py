@@ -42,7 +42,8 @@ class OwnCode:
     def __init__(self, pickled_loop: bytes) -> None:
         """Take a train loop that cloudpickle has pickled. Modules that were imported before will be imported again."""
         self._pickled_loop = pickled_loop
-        self._installed_modules = {name for name, module in sys.modules.items() if _is_stand_in(module)}
+        modules = sys.modules.copy()  # another thread may import something
+        self._installed_modules = {name for name, module in modules.items() if _is_stand_in(module)}
         """Modules that stay. Looking at all modules after each trial would take longer than loading the loop."""
         _keep_sources()
         self.forget()
@@ -57,7 +58,7 @@ class OwnCode:
         forget_classes()
         forget_types()
         for name in list(self._imported_modules()):
-            del sys.modules[name]
+            sys.modules.pop(name, None)
             parent, _, attribute = name.rpartition(".")
             if parent in sys.modules and hasattr(sys.modules[parent], attribute):
                 delattr(sys.modules[parent], attribute)
@@ -65,7 +66,7 @@ class OwnCode:
     def _imported_modules(self) -> Iterator[str]:
         """Yield the names of the own modules that are imported now."""
         for name in sys.modules.keys() - self._installed_modules:
-            if is_own_module(name) or _is_stand_in(sys.modules[name]):
+            if is_own_module(name) or _is_stand_in(sys.modules.get(name)):
                 yield name
             else:
                 self._installed_modules.add(name)
@@ -147,7 +148,7 @@ def _editable_folders() -> set[str]:
 @cache
 def _editable_names() -> set[str]:
     """Return the names of packages that setuptools finds for ``pip install --editable`` without adding a folder."""
-    finders = [module for name, module in sys.modules.items() if name.startswith("__editable__")]
+    finders = [module for name, module in sys.modules.copy().items() if name.startswith("__editable__")]
     return {name for finder in finders for name in getattr(finder, "MAPPING", {})}
 
 

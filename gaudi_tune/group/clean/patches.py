@@ -59,5 +59,5 @@ def restore(snapshot: list[Members]) -> None:
 
 def _members_of(owner: Any) -> Members:
     # Not isinstance(), which asks an object for its class: a deprecated one answers with a warning.
-    members = {name: member for name, member in vars(owner).items() if issubclass(type(member), REPLACEABLE)}
+    members = {name: member for name, member in vars(owner).copy().items() if issubclass(type(member), REPLACEABLE)}
     return Members(owner, list(members), list(members.values()))
