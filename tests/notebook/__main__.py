@@ -38,7 +38,7 @@ from gaudi_tune import Experiment, build_tuner, report, tune
 
 def train_loop(config):
     for epoch in range(1, config["epochs"] + 1):
-        time.sleep(0.7)
+        time.sleep(1.0)
         report({"epoch": epoch, "loss": abs(config["lr"] - 0.01) ** 0.3 + 1 / (epoch + config["width"])})
 
 space = {"lr": tune.loguniform(1e-4, 1e-1), "width": tune.randint(1, 9), "optimizer": tune.choice(["adamw", "sgd"])}
@@ -130,7 +130,7 @@ def check_cells(pages: MlflowPages, pictures: Path) -> None:
     browser = pages.browser
     pages.wait(lambda _: answers(f"{pages.uri}/api"), "anything")
     browser.get(f"{pages.uri}/notebooks/sweep.ipynb")
-    pages.wait(lambda _: pages.all("//*[@data-status='idle']"), "an idle kernel", 120)
+    pages.wait(lambda _: has_kernel(pages), "an idle kernel", 120)
     run(pages, 1)
     pages.wait(lambda _: "build_tuner(EXPERIMENT" in pages.text, "what to write instead of main()")
     print("main() in a cell says to use build_tuner()", flush=True)
@@ -160,11 +160,23 @@ def check_cells(pages: MlflowPages, pictures: Path) -> None:
     picture_of_cell(pages, pictures / "notebook-end.png", *SIZES["notebook"])
 
 
+def has_kernel(pages: MlflowPages) -> bool:
+    """Whether the kernel is idle. A slow server has the browser ask which kernel to take: the one that it names."""
+    for button in pages.all("//*[contains(@class, 'jp-Dialog')]//button[contains(@class, 'jp-mod-accept')]"):
+        button.click()
+        return False
+    return bool(pages.all("//*[@data-status='idle']"))
+
+
 def stopped(pages: MlflowPages) -> bool:
-    """Whether a trial has been stopped by hand; if not, stop the first: one that was asked to may have ended before."""
+    """Whether a trial has been stopped by hand; if not, press a button, and again when it asks whether that is meant.
+
+    A trial that was asked to stop may have ended before.
+    """
     if pages.all("//*[contains(@title, 'stopped by hand')]"):
         return True
-    for button in pages.all("//button[normalize-space()='stop']")[:1]:
+    pressed = pages.all("//button[contains(@class, 'pressed')]")
+    for button in (pressed or pages.all("//button[normalize-space()='stop']"))[:1]:
         button.click()
     return False
 
