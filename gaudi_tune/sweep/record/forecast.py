@@ -11,8 +11,9 @@ from gaudi_tune.sweep.record.sweep_state import SweepState
 class Forecast:
     """What a sweep is expected to need from now on.
 
-    A trial of the search is expected to get as far as those did, on average, that got to where it is. Trials of the
-    confirmation train in full.
+    A trial of the search is expected to get as far as those do, on average, that got to where it is. Of those that
+    still train it is known only that they got beyond their last report (the estimate of Kaplan and Meier, 1958): by the
+    ended ones alone, all would end where the first were stopped. Trials of the confirmation train in full.
     """
 
     def __init__(self, state: SweepState) -> None:
@@ -20,11 +21,17 @@ class Forecast:
         self._training = [trial for trial in state.unended.values() if trial.status != "paused"]
         """The trials that run, and those that were interrupted before the sweep was resumed, and go on."""
         unended = {trial.number for trial in self._training}
-        self._last_steps = Counter(trial.step for trial in state.searched if trial.number not in unended)
+        last_steps = Counter(trial.step for trial in state.searched if trial.number not in unended)
+        beyond = Counter(trial.step for trial in self._training if not trial.confirms)
+        self._ending_shares: dict[int, float] = {}
+        """Of each epoch or step at which trials have ended, the share that ended of those that got there; in order."""
+        for step in sorted(last_steps):
+            got_there = sum(count for counts in (last_steps, beyond) for end, count in counts.items() if end >= step)
+            self._ending_shares[step] = last_steps[step] / got_there
 
     def steps_left(self) -> float | None:
         """Return about how many epochs or steps are to come; None before a trial has ended or paused."""
-        if not self._last_steps:
+        if not self._ending_shares:
             return None
         state = self._state
         search = (state.num_trials - len(state.searched)) * self._steps_after(0)
@@ -56,7 +63,7 @@ class Forecast:
             The seconds of the trials that run or wait and of the confirmation; None before a trial has ended or paused.
         """
         seconds_each = self._state.seconds_each()
-        if not self._last_steps or seconds_each is None:
+        if not self._ending_shares or seconds_each is None:
             return None
         # A trial that waits may yet train in full.
         paused_steps = max((self._full_steps - trial.step for trial in self._state.paused), default=0)
@@ -75,7 +82,9 @@ class Forecast:
 
     def _steps_after(self, step: int) -> float:
         """Return about how many more epochs or steps a trial of the search trains that has got to ``step``."""
-        counts = {last_step: count for last_step, count in self._last_steps.items() if last_step >= step}
-        if not counts:
-            return self._full_steps - step
-        return sum((last_step - step) * count for last_step, count in counts.items()) / sum(counts.values())
+        expected, reached, share = 0.0, step, 1.0  # the share of trials at `step` that get to `reached`, and beyond
+        for end, ending_share in self._ending_shares.items():
+            if end > step or (end == step == 0):
+                expected += share * (end - reached)
+                reached, share = end, share * (1 - ending_share)
+        return expected + share * (self._full_steps - reached)

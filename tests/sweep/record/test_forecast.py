@@ -33,6 +33,22 @@ def test_what_is_left_to_train() -> None:
     assert Forecast(fed.state).steps_left() == 1 + 3 * 9
 
 
+def test_trials_that_still_train_are_not_expected_to_end_where_the_first_ones_were_stopped() -> None:
+    fed = Fed(trials=10, epochs=9)
+    fed.begin(*range(1, 9))
+    for number in range(1, 9):
+        fed.report(number, 1, 0.1)
+    for number in (1, 2):
+        fed.end(number, "stopped early")
+    # Six got beyond epoch 1, nobody knows how far; two are to begin, and one in four ends after epoch 1.
+    assert Forecast(fed.state).steps_left() == 6 * 8 + 2 * (1 + 0.75 * 8)
+    fed.report(3, 3, 0.1)
+    fed.end(3, "stopped early")
+    fed.report(4, 3, 0.1)
+    # Of the two at epoch 3 one went on: so does every other one of the four that are still at epoch 1.
+    assert Forecast(fed.state).steps_left() == 6 + 4 * (2 + 0.5 * 6) + 2 * (1 + 0.75 * (2 + 0.5 * 6))
+
+
 def test_what_a_resumed_sweep_had_interrupted_is_still_to_train() -> None:
     fed = Fed(trials=3, epochs=9)
     for number in (1, 2, 3):
