@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.stand_in_hpu import output_of, ownerships, start
 
-pytestmark = [pytest.mark.workers, pytest.mark.with_the_others]
+pytestmark = pytest.mark.workers
 
 CODE = """
 import json, sys, time

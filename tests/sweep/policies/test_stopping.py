@@ -95,24 +95,24 @@ def test_the_last_report_before_the_time_is_over_is_saved() -> None:
     assert not rules().is_last_report(fed.state.trials[1])
 
 
-@pytest.mark.parametrize(("minutes", "after_s", "end"), [(4, 5, False), (4, 135, True), (3, 75, False)])
+@pytest.mark.parametrize(("minutes", "after_s", "end"), [(5, 5, False), (5, 180, True), (4, 135, False)])
 def test_no_more_trials_begin_if_the_rest_is_needed_for_the_confirmation(
     minutes: float, after_s: float, end: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An epoch takes 10 s. A trial that waits may go on for three, and four trials confirm, in two rounds of four
-    epochs: 110 s, which is too much of three minutes."""
+    """An epoch takes 10 s. A trial that waits may go on for three, as does the one that trains, beside others, and four
+    trials confirm, in two rounds of four epochs: 125 s, which is too much of four minutes."""
     now = time.monotonic()
     fed, stopping = Fed(confirm=1, seeds=2), rules(time_budget=minutes)
     fed.begin(1, 2)
     fed.report(1, 1, 0.1, "pause", train_s=10.0, step_s=10.0)
     fed.report(2, 1, 0.1, train_s=10.0, step_s=10.0)
-    assert Forecast(fed.state).seconds_to_finish(2) == pytest.approx(30 + 2 * 40, abs=1)
+    assert Forecast(fed.state).seconds_to_finish(2) == pytest.approx(30 + 30 / 2 + 2 * 40, abs=1)
     monkeypatch.setattr(time, "monotonic", lambda: now + after_s)
     assert stopping.no_more_trials(fed.state, 2) is end
-    monkeypatch.setattr(time, "monotonic", lambda: now + 241)
+    monkeypatch.setattr(time, "monotonic", lambda: now + 301)
     ending = stopping.out_of_time()
     assert ending is not None
-    assert ("the confirmation would have taken more than half of it" in ending.why) is (minutes == 3)
+    assert ("the confirmation would have taken more than half of it" in ending.why) is (minutes == 4)
 
 
 def failed(fed: Fed, number: int, kind: FailureKind, text: str, fingerprint: str = "") -> None:
