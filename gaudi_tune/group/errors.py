@@ -86,6 +86,10 @@ class DevicesNotReadyError(WorkerGroupError):
     kind = FailureKind.START_FAILED
 
 
+class MisplacedError(DevicesNotReadyError):
+    """The group was to have certain devices and got others, which became free at that moment."""
+
+
 class LostActorError(RayActorError):
     """A trial actor is lost, of which Ray has told by another error than a RayActorError."""
 

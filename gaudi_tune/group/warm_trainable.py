@@ -23,6 +23,7 @@ from gaudi_tune.base.writing import retry_while_disk_is_full
 from gaudi_tune.group.errors import (
     DevicesNotReadyError,
     LostTooOftenError,
+    MisplacedError,
     WorkerGroupError,
     WorkerRaisedError,
     WorkersLostError,
@@ -297,12 +298,13 @@ class WarmTrainable(tune.Trainable):
     def _new_group(self) -> WorkerGroup:
         """Start a group, and wait for devices that another process is still releasing."""
         name = f"workers-of-{self.trial_id}"
-        # A trial that was to move is better off on its usual devices than waiting.
-        pauses_s = PAUSES_S if self._place == self._usual_place else ()
-        for pause_s in pauses_s:
+        for pause_s in PAUSES_S:
             try:
                 return WorkerGroup(self.spec, name, self._note_awaited)
             except DevicesNotReadyError as error:  # noqa: PERF203  (each attempt takes seconds)
+                # A trial that was to move is better off on its usual devices than waiting for others.
+                if self._place != self._usual_place and not isinstance(error, MisplacedError):
+                    raise
                 reason = str(error).strip().splitlines()[-1]
                 logger.warning("%s: trying again in %.0f s (%s)", name, pause_s, reason)
                 time.sleep(pause_s)

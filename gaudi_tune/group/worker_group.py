@@ -34,6 +34,7 @@ from gaudi_tune.group.device_backend import DeviceBackendConfig, RanksByDevice
 from gaudi_tune.group.errors import (
     LOSS_ERRORS,
     DevicesNotReadyError,
+    MisplacedError,
     StartHungError,
     WorkerGroupError,
     WorkerRaisedError,
@@ -198,8 +199,11 @@ class WorkerGroup:
         self._workers = []  # a handle keeps its actor's process alive
 
     def _check_placement(self, spec: WorkerGroupSpec, name: str) -> None:
-        """Check that the devices on each node may train one trial together."""
+        """Check that the devices are those that were asked for, and that those on each node may train together."""
         device = spec.device
+        got = sorted(index for _, index in self._places if index is not None)
+        if spec.numbers and got != sorted(spec.numbers):
+            raise MisplacedError(f"Ray gave it {device.kind} {got} in place of {sorted(spec.numbers)}")
         indices_by_node: dict[str, list[int]] = {}
         for node, index in self._places:
             if index is not None:

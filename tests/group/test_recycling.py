@@ -14,6 +14,7 @@ pytestmark = pytest.mark.workers
 
 CODE = """
 import json, sys, time
+from contextlib import nullcontext
 from pathlib import Path
 import ray
 from ray import tune
@@ -30,8 +31,19 @@ spec = WorkerGroupSpec(
 )
 sizes = (1, 0), (500, 1), (1, 0), (300, 0), (1, 0), (1, 0)
 trials = [{"loop": "leaking", "megabytes": size, "frees": frees} for size, frees in sizes]
-trainable = warm_trainable(spec=spec, settings={}, environment_of=lambda config: {})
-made = ray.remote(num_cpus=0)(trainable).remote(trials[0])
+
+class Trainable(warm_trainable(spec=spec, settings={}, environment_of=lambda config: {})):
+    def move_to(self, place):
+        from gaudi_tune.group import worker_group
+        book = worker_group.lower_numbers_booked
+        def book_nothing(resource, numbers):
+            worker_group.lower_numbers_booked = book
+            return nullcontext()
+        if place.numbers == (2, 3):  # lower ones become free when they have been booked
+            worker_group.lower_numbers_booked = book_nothing
+        super().move_to(place)
+
+made = ray.remote(num_cpus=0)(Trainable).remote(trials[0])
 results = [ray.get(made.train.remote())]
 for number, trial in enumerate(trials[1:]):
     if number == 4:
@@ -88,5 +100,7 @@ def test_a_group_whose_trials_leave_memory_behind_or_that_is_to_have_other_devic
     assert "modules [1, 2] are not an aligned set of 2" in printed
     assert said["wider"] == [[2, 2, False], [3, None, True]]  # which goes on as it began
     owned = ownerships(tmp_path)
-    assert [ownership.until is None for ownership in owned] == [True] + 7 * [False]
-    assert [sorted(ownership.module for ownership in owned[at : at + 2]) for at in (3, 5)] == [[2, 3], [1, 2]]
+    assert [ownership.until is None for ownership in owned] == [True] + 9 * [False]
+    modules = [sorted(ownership.module for ownership in owned[at : at + 2]) for at in (3, 5, 7)]
+    assert modules == [[0, 1], [2, 3], [1, 2]]
+    assert "Ray gave it hpu [0, 1] in place of [2, 3]" in printed
