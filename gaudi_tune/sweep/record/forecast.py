@@ -24,7 +24,7 @@ class Forecast:
         last_steps = Counter(trial.step for trial in state.searched if trial.number not in unended)
         beyond = Counter(trial.step for trial in self._training if not trial.confirms)
         self._ending_shares: dict[int, float] = {}
-        """Of each epoch or step at which trials have ended, the share that ended of those that got there; in order."""
+        """The share that ended of the trials that got to an epoch or step; of each at which some did, in order."""
         for step in sorted(last_steps):
             got_there = sum(count for counts in (last_steps, beyond) for end, count in counts.items() if end >= step)
             self._ending_shares[step] = last_steps[step] / got_there
