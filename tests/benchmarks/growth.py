@@ -122,6 +122,7 @@ def measure(folder: Path, grow: str, arguments: argparse.Namespace) -> dict[str,
     settings = {
         "HABANA_STAND_IN_MODULES": str(arguments.modules),
         "HABANA_STAND_IN_GFLOPS": str(operations_of_an_epoch() / arguments.epoch_seconds / 1e9),
+        "HABANA_STAND_IN_WAIT_S": "60",  # as the real one: a process that ends may still have the device
     }
     command = [sys.executable, __file__, "--sweep", str(folder), "--grow", grow]
     command += ["--trials", str(arguments.trials), "--epochs", str(arguments.epochs)]
