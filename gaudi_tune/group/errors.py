@@ -188,7 +188,7 @@ def _hint_of_folder(error: FileNotFoundError, started_in: Path | None) -> str:
     if path is not None and path.is_absolute():
         return ""
     try:
-        folder_note = f"the current folder of a train loop is one of its own, {os.getcwd()}"
+        folder_note = f"a train loop begins in an empty folder, {os.getcwd()}"
     except FileNotFoundError:
         folder_note = "the current folder of the train loop is gone"
     if path is None:

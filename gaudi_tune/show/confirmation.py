@@ -132,7 +132,7 @@ def _row_line(label: str, row: Mapping[str, Any]) -> str:
     seeds = counted(len(row["scores"]), "seed")
     line = f"{label:<9}  {in_interval(row)} over {seeds} (in the search {format_value(row['searched'])})"
     if len(row["scores"]) > 1 and len({*row["scores"]}) == 1:
-        line += ", all the same: does the train loop set a seed of its own?"
+        line += ", all the same: does the train loop set its own seed?"
     for name, mean in row.get("others", {}).items():
         line += f", {name} {in_interval(mean, format_value)}"
     return line

@@ -204,10 +204,10 @@ def test_a_file_that_is_not_found_by_a_relative_path_is_looked_for_where_the_wor
         return text_of_loop(raised.value, started_in).splitlines()[-1]
 
     found = last_line_of("numbers.txt")
-    assert f"there is no 'numbers.txt': the current folder of a train loop is one of its own, {Path.cwd()};" in found
+    assert f"there is no 'numbers.txt': a train loop begins in an empty folder, {Path.cwd()};" in found
     assert found.endswith(f"give the full path, such as {tmp_path / 'numbers.txt'}")
     for started_in in (tmp_path, None):
         assert last_line_of("lost.txt", started_in).endswith('such as Path(__file__).parent / "lost.txt"')
     assert last_line_of("/lost.txt") == "FileNotFoundError: [Errno 2] No such file or directory: '/lost.txt'"
     said = text_of_loop(FileNotFoundError("no such data: 'x.csv'")).splitlines()[-1]
-    assert said.startswith("no such data: 'x.csv' (the current folder of a train loop is one of its own")
+    assert said.startswith("no such data: 'x.csv' (a train loop begins in an empty folder")

@@ -95,7 +95,7 @@ def test_without_test_data_it_says_that_the_scores_are_those_of_the_validation()
 
 def test_scores_that_do_not_depend_on_the_seed_are_questioned() -> None:
     same, differ = in_lines(sweep([0.5, 0.5, 0.5], FIRST))[1:3]
-    assert same.endswith("over 3 seeds (in the search 0.91), all the same: does the train loop set a seed of its own?")
+    assert same.endswith("over 3 seeds (in the search 0.91), all the same: does the train loop set its own seed?")
     assert "all the same" not in differ
 
 

@@ -84,7 +84,7 @@ class Forecast:
         """Return about how many more epochs or steps a trial of the search trains that has got to ``step``."""
         expected, reached, share = 0.0, step, 1.0  # the share of trials at `step` that get to `reached`, and beyond
         for end, ending_share in self._ending_shares.items():
-            if end > step or (end == step == 0):
+            if end > step or end == step == 0:  # a trial that has yet to report may fail before it does
                 expected += share * (end - reached)
                 reached, share = end, share * (1 - ending_share)
         return expected + share * (self._full_steps - reached)
