@@ -101,7 +101,15 @@ class SweepRun(KeptInProcess, tune.Callback):
         searcher.configs_after_search = lambda search_is_over: confirmation_configs(
             state, options.seed, search_is_over=search_is_over
         )
-        self.users_callbacks = [UsersCallback(callback) for callback in plan.objects.callbacks]
+        self.users_callbacks = [
+            UsersCallback(
+                callback,
+                stop={} if plan.objects.stop is None else plan.objects.stop,
+                num_samples=state.num_trials,
+                total_num_samples=state.num_trials,
+            )
+            for callback in plan.objects.callbacks
+        ]
         announcer = self._announcer = Announcer(state, trackers)
         self.on_disk = StateOnDisk(
             plan.folder,

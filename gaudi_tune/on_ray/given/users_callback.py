@@ -24,11 +24,12 @@ HOOKS = [
 class UsersCallback(KeptInProcess, tune.Callback):
     """Passes each call of Tune on to the user's callback, and logs its errors. Tune itself would end the sweep."""
 
-    def __init__(self, callback: tune.Callback) -> None:
-        """Wrap a callback."""
+    def __init__(self, callback: tune.Callback, **sweep_facts: Any) -> None:
+        """Wrap a callback. Its ``setup`` gets ``sweep_facts``, such as ``stop``, in place of what Tune knows."""
         self._callback, self._failed = callback, set[str]()
         for hook in HOOKS:
             setattr(self, hook, partial(self._call, hook))
+        self.setup = lambda **info: self._call("setup", **{**info, **sweep_facts})
 
     @property
     def name(self) -> str:

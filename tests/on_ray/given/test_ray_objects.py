@@ -135,6 +135,21 @@ def test_ray_objects_take_part_in_a_sweep_and_an_error_in_a_callback_does_not_en
     assert sum(written["counts"].values()) == 4
 
 
+class SetUp(tune.Callback):
+    def setup(self, stop: Any = None, num_samples: Any = None, total_num_samples: Any = None, **info: Any) -> None:
+        self.seen = stop, num_samples, total_num_samples, info
+
+
+def test_setup_of_a_callback_is_told_of_the_sweep_as_by_ray(tmp_path: Path) -> None:
+    callback = SetUp()
+    tuner: Any = build_tuner(
+        PLAIN, num_samples=4, callbacks=[callback], stop={"epoch": 2}, device="cpu", storage=tmp_path
+    )
+    (wrapped,) = tuner.run.users_callbacks
+    wrapped.setup(stop={}, num_samples=2**63 - 1, total_num_samples=2**63 - 1, time_budget_s=None)  # as Tune calls it
+    assert callback.seen == ({"epoch": 2}, 4, 4, {"time_budget_s": None})
+
+
 def test_every_hook_of_ray_is_passed_on() -> None:
     assert {"setup", "on_step_begin", "on_trial_result", "on_checkpoint", "on_experiment_end"} <= {*HOOKS}
     counting = Counting()
