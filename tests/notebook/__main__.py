@@ -132,7 +132,9 @@ def check_cells(pages: MlflowPages, pictures: Path) -> None:
     browser.get(f"{pages.uri}/notebooks/sweep.ipynb")
     pages.wait(lambda _: has_kernel(pages), "an idle kernel", 120)
     run(pages, 1)
-    pages.wait(lambda _: has_kernel(pages) and "build_tuner(EXPERIMENT" in pages.text, "what to write instead of main()")
+    pages.wait(
+        lambda _: has_kernel(pages) and "build_tuner(EXPERIMENT" in pages.text, "what to write instead of main()"
+    )
     print("main() in a cell says to use build_tuner()", flush=True)
 
     run(pages, 2)
