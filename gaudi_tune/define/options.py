@@ -214,7 +214,7 @@ class StorageOptions:
     name: Annotated[AnyText | None, shown("NAME")] = None
     """Name of the sweep; default: experiment and time."""
     storage: Annotated[File, shown("FOLDER", "(results)"), UNPARSED, Traits(on_resume="as given")] = DEFAULT_STORAGE
-    """A folder that every node sees, or s3://BUCKET/PREFIX."""
+    """A folder, or s3://BUCKET/PREFIX."""
     resume: Annotated[AnyText | None, shown("SWEEP"), Traits(on_resume="as given", in_config_file=False)] = None
     """Continue this sweep, which was interrupted; auto: --name, if begun."""
     add_trials: Annotated[Count, shown("N"), UNPARSED, Traits(on_resume="as given")] = 0

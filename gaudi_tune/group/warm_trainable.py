@@ -106,7 +106,7 @@ class WarmTrainable(tune.Trainable):
             environment_of: Returns the variables that the workers for a configuration must have been started with.
             objectives: Metrics that every report must have, as numbers.
             retries: How often a trial that loses its workers continues from its last checkpoint, in a new group.
-            folder: The folder of the sweep, on every node.
+            folder: The folder of the sweep on this node.
         """
         self.spec, self.settings, self.environment_of = spec, settings, environment_of
         self.objectives, self.retries, self.folder = objectives, retries, folder

@@ -6,7 +6,7 @@ Commands and reports are plain data. The trial actor puts commands into each wor
     command                                  report that answers it
     {"do": "start", config, checkpoint, ...} "metrics" of the first epoch, "finished" or "error"
     {"do": "continue"}                       "metrics" of the next epoch, "finished" or "error"
-    {"do": "save", path}                     "saved"
+    {"do": "save", path}                     "saved", with the checkpoint if the trial actor is on another node
     {"do": "exit"}                           none: the workers return and the TorchTrainer ends
 """
 
@@ -15,7 +15,9 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,6 +36,7 @@ from gaudi_tune.group.clean.own_process import TrialFolders, copies_end_here, me
 from gaudi_tune.group.errors import failure_of_loop
 from gaudi_tune.group.last_written import LastWritten
 from gaudi_tune.group.mailbox import MAILBOX
+from gaudi_tune.group.passing import packed, unpack
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.torch import interop_threads_repeatable, process_group_kept
 from gaudi_tune.training.notice import NoticeBoard
@@ -67,7 +70,8 @@ def serve_trials(config: dict[str, Any]) -> None:
             while command["do"] == "start":
                 if cleaner.problems:
                     _fail(Failure(FailureKind.NOT_CLEAN, f"an earlier trial has left something: {cleaner.problems[0]}"))
-                command = _run_trial(cleaner, command, measured, device)
+                with _checkpoint_here(command) as checkpoint:
+                    command = _run_trial(cleaner, {**command, "checkpoint": checkpoint}, measured, device)
     finally:
         device_metrics.close()
 
@@ -78,6 +82,17 @@ def _trial_folders() -> TrialFolders | None:
     if folder == MAILBOX.started_in:
         return None
     return TrialFolders(folder, may_remove=get_context().get_local_rank() == 0)
+
+
+@contextmanager
+def _checkpoint_here(start: Mapping[str, Any]) -> Iterator[str | None]:
+    """Yield the folder on this node of the checkpoint from which a trial starts; None if it has none."""
+    if start["passed"] is None or start["passed_from"] == ray.get_runtime_context().get_node_id():
+        yield start["checkpoint"]
+        return
+    with tempfile.TemporaryDirectory(prefix="checkpoint-of-trial-") as folder:
+        unpack(ray.get(start["passed"]), Path(folder))
+        yield folder
 
 
 @dataclass
@@ -147,13 +162,21 @@ class _WarmSession:
     def _answer(self, report: dict[str, Any]) -> dict[str, Any]:
         command = MAILBOX.hand_in(report)
         while command["do"] == "save":
+            passed = None
             if get_context().get_world_rank() == 0:
                 if self._save is None:
                     raise ValueError("a checkpoint is wanted, and report() has neither save= nor checkpoint=; add one")
-                directory = Path(command["path"])
-                retry_while_disk_is_full(partial(_save_into, directory, self._save), f"a checkpoint in {directory}")
-            command = MAILBOX.hand_in({"kind": "saved"})
+                passed = _save(self._save, command["path"])
+            command = MAILBOX.hand_in({"kind": "saved", "passed": passed})
         return command
+
+
+def _save(save: SaveFunction, path: str | None) -> bytes | None:
+    """Have a loop save into a folder. Without one, the trial actor is on another node: return the checkpoint."""
+    with tempfile.TemporaryDirectory(prefix="checkpoint-to-pass-") if path is None else nullcontext(path) as place:
+        directory = Path(place)
+        retry_while_disk_is_full(partial(_save_into, directory, save), f"a checkpoint in {directory}")
+        return packed(directory) if path is None else None
 
 
 def _save_into(directory: Path, save: SaveFunction) -> None:

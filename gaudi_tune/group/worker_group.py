@@ -9,8 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -45,6 +43,7 @@ from gaudi_tune.group.errors import (
     unusable_report,
 )
 from gaudi_tune.group.mailbox import WarmWorker
+from gaudi_tune.group.passing import packed, unpack
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.ray_core import free_own
 from gaudi_tune.private.ray_train_torch import LeanTorchTrainer
@@ -116,7 +115,7 @@ class WorkerGroup:
         """
         self._node = ray.get_runtime_context().get_node_id()
         self._failure: BaseException | None = None
-        self._storage, self._hung_after_s = Path(spec.storage), spec.hung_after_s
+        self._hung_after_s = spec.hung_after_s
         self._workers: list[Any] = []
         self._have_devices, self._have_started = threading.Event(), threading.Event()
         self._leaving = self._abandoned = False
@@ -161,15 +160,19 @@ class WorkerGroup:
 
         Args:
             config: The configuration of the trial.
-            checkpoint: The folder of the checkpoint that it starts from; None for a new trial.
-            folder: The folder of the trial, on every node.
+            checkpoint: The folder on this node of the checkpoint that it starts from; None for a new trial.
+            folder: The folder of the trial on this node; other nodes may see it or not.
             reports: How many reports it had made when the checkpoint was written.
         """
         # The first trial imports what the loop needs, which may take as long as the start of the workers.
         import_s, self.used = 0 if self.used else START_TIMEOUT_S, True
         node_of_rank_0, _ = self._places[0]
         trial = {"config": dict(config), "checkpoint": checkpoint, "folder": folder, "reports": reports}
-        return self._send({"do": "start", "node": node_of_rank_0, **trial}, import_s)
+        passed = None
+        if checkpoint is not None and any(node != self._node for node, _ in self._places):
+            passed = ray.put(packed(Path(checkpoint)))  # once for all workers; Ray keeps it until they have answered
+        command = {"do": "start", "node": node_of_rank_0, "passed": passed, "passed_from": self._node, **trial}
+        return self._send(command, import_s)
 
     def next_report(self) -> dict[str, Any]:
         """Let the trial continue, and return its next report."""
@@ -180,12 +183,8 @@ class WorkerGroup:
         node_of_rank_0, _ = self._places[0]
         if node_of_rank_0 == self._node:
             self._send({"do": "save", "path": directory})
-            return
-        # Rank 0 runs on another node, and both nodes see the folder of the sweep.
-        self._storage.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="from-rank-0-", dir=self._storage) as shared:
-            self._send({"do": "save", "path": shared})
-            shutil.copytree(shared, directory, dirs_exist_ok=True)
+        else:
+            unpack(self._send({"do": "save", "path": None})["passed"], Path(directory))
 
     def exit(self) -> None:
         """Let the workers end by themselves, so that each releases its device."""

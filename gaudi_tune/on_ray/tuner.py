@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
+import ray
 from optuna.samplers import BaseSampler
 from ray import tune
 
@@ -46,8 +47,7 @@ from gaudi_tune.sweep.record.sweep_file import write_sweep_file
 from gaudi_tune.sweep.record.sweep_state import SweepState
 
 TRIAL_ACTOR_MEMORY = 300 * 2**20
-"""Bytes of memory that a trial actor reserves in Ray. It must reserve something, but not what its workers need: their
-TorchTrainer reserves that."""
+"""Bytes of memory that a trial actor reserves in a Ray of the sweep's own."""
 SNAPSHOT_TIME_SHARE = 0.05
 """The share of the event loop's time that snapshots of the sweep's state may take. Tune writes each changed trial as
 JSON, which takes about a millisecond."""
@@ -304,8 +304,18 @@ class SweepTuner(tune.Tuner):
                 retries=options.retries or 0,
                 folder=str(plan.folder),
             ),
-            tune.PlacementGroupFactory([{"memory": TRIAL_ACTOR_MEMORY}]),
+            tune.PlacementGroupFactory([self._reserved_by_trial_actor()]),
         )
+
+    def _reserved_by_trial_actor(self) -> dict[str, float]:
+        """Return what a trial actor reserves in Ray: little, since its workers reserve what they need.
+
+        In a cluster that keeps it on this node, since others may not see the folder of the sweep: Ray gives each node
+        1.0 of a resource with its address.
+        """
+        if self.plan.options.address is None:
+            return {"memory": TRIAL_ACTOR_MEMORY}
+        return {f"node:{ray.util.get_node_ip_address()}": 0.001}
 
     def _tune_config(self) -> tune.TuneConfig:
         return tune.TuneConfig(

@@ -18,7 +18,7 @@ from gaudi_tune.plan.connect import connect, with_free_resources
 from gaudi_tune.plan.earlier import add_earlier, read_earlier, resumed_if_begun
 from gaudi_tune.plan.places import check_places
 from gaudi_tune.plan.settle import settle
-from gaudi_tune.plan.storage import check_name_is_free, check_nodes, find_storages
+from gaudi_tune.plan.storage import check_name_is_free, find_storages
 from gaudi_tune.show.notify import webhook
 from gaudi_tune.show.trackers.store import tracking_uri
 from gaudi_tune.sweep.record.sweep_file import name_for
@@ -63,7 +63,6 @@ def make_plan(
     check_given(options, objects)
     check_places(experiment, options, uri, name)
     devices, cluster = connect(options)
-    check_nodes(places, len(devices.nodes))
     applied = apply_options(experiment, options, devices.type.kind, earlier.winner)
     hold_out = earlier.checkpoint_held_out
     plan = settle(applied, devices, name, uri, cluster, hold_out=hold_out, max_concurrent=objects.max_concurrent)

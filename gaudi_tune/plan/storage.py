@@ -83,15 +83,6 @@ def _has_sweep(address: str, name: str) -> bool:
         return SWEEP_FILE in Remote(address_below(address, name)).files(recursive=False)
 
 
-def check_nodes(places: StoragePlaces, nodes: int) -> None:
-    """Check that all checkpoints are written on the node that sends them to the storage."""
-    if places.address and nodes > 1:
-        raise SweepError(
-            f"--storage {places.address}: the cluster has {nodes} nodes, and checkpoints pass between them through a "
-            f"folder; give a folder that every node sees (docs/several-nodes.md)"
-        )
-
-
 def _fetch_checkpoint(address: str) -> Path:
     """Fetch a checkpoint with the file of its sweep, and return its folder."""
     trial, checkpoint = split(address)

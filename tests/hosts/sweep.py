@@ -17,7 +17,7 @@ from tests.faults.accumulating import EPOCHS
 from tests.faults.check import check_mlflow, check_study, check_summary
 from tests.faults.sweep import Sweep
 from tests.hosts.loop import LOG
-from tests.hosts.network import SHARED, Host
+from tests.hosts.network import OWN, SHARED, Host
 
 PORT = 6379
 SMALL = ("--num-cpus", "1", "--object-store-memory", "80000000", "--disable-usage-stats")
@@ -56,7 +56,7 @@ class Trained:
 
 
 class HostsSweep(Sweep):
-    """A sweep over hosts that share a folder."""
+    """A sweep over hosts. Its folder is on the disk of the first, unless it is told another storage."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class HostsSweep(Sweep):
 
         Args:
             hosts: The hosts; the command line runs on the first.
-            shared: The folder that they share, on this machine.
+            shared: The folder that all of them see, on this machine, with the orders to the train loop.
             trials: How many it has.
             epochs: How many each has.
             epoch_s: The seconds that each takes at least.
@@ -82,13 +82,16 @@ class HostsSweep(Sweep):
         """
         super().__init__(shared, "over-hosts", options.get("tracking_uri", f"sqlite:///{shared}/mlflow.db"), trials, 1)
         self.hosts, self.epochs, self._epoch_s = hosts, epochs, epoch_s
+        if options.get("storage") != str(SHARED / self.storage.name):
+            self.storage = hosts[0].disk / self.storage.name
+            self.folder = self.storage / self.name
         self._options, self._driver_variables = options, variables or {}
 
     def start(self, *options: str) -> None:
         """Start it, with more words for its command line."""
         first, orders = self.hosts[0], SHARED / self.orders.name
         usual = {
-            "address": f"{first.address}:{PORT}", "storage": str(SHARED / self.storage.name), "name": self.name,
+            "address": f"{first.address}:{PORT}", "storage": str(OWN / self.storage.name), "name": self.name,
             "tracking_uri": f"sqlite:///{SHARED}/mlflow.db", "num_samples": str(self.searched), "seed": "1",
             "scheduler": "fifo", "search": "random", "recipe": "sample", "epochs": str(self.epochs), "device": "cpu",
             "checkpoint_minutes": "0.02", **self._options,
@@ -148,6 +151,8 @@ class HostsSweep(Sweep):
         """Wait for its end, and count what is lost, doubled and leaked."""
         status = self.ended_with(within_s)
         self.count("lost", status != 0, f"the sweep ended with status {status}")
+        # With an object store, the sweep has its folder in the cache of the first host.
+        self.folder = next((self.hosts[0].disk / "cache" / "storage").glob(f"*/{self.name}"), self.folder)
         check_summary(self)
         check_study(self, check_mlflow(self))
         self.count("leaked", is_running(self.folder), "somebody holds the sweep")

@@ -113,7 +113,7 @@ def test_rays_words_are_taken_as_arguments_too(storage: Path) -> None:
         ({"run_config": tune.RunConfig(log_to_file=True)}, "log_to_file: what workers print is in the logs"),
         (
             {"run_config": tune.RunConfig(sync_config=tune.SyncConfig(sync_period=9))},
-            "sync_config: a sweep copies nothing",
+            "sync_config: a storage gets everything",
         ),
         (
             {"run_config": tune.RunConfig(checkpoint_config=tune.CheckpointConfig(num_to_keep=3))},
