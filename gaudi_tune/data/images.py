@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from PIL import Image
 from torch.utils.data import Dataset
@@ -17,7 +18,7 @@ from torchvision.transforms import v2
 from gaudi_tune.data.configs import ImageConfig
 from gaudi_tune.data.held_out import Split
 from gaudi_tune.data.image_index import image_index, read_index
-from gaudi_tune.training.fresh_start import seed_host
+from gaudi_tune.training.fresh_start import seed_of
 from gaudi_tune.training.loading import Batch
 
 NORMALIZATIONS = {
@@ -50,6 +51,7 @@ class Images(Dataset[Any]):
         self._crop = augmentation(config) if self.augments else evaluation(config.image_size, config.resize)
         mixes = self.augments and (config.mixup or config.cutmix)
         self._mix = Mixing(config.mixup, config.cutmix, len(content.classes)) if mixes else None
+        self._seeds: dict[tuple[int, ...], npt.NDArray[np.uint32]] = {}  # by the last seed: one for each image
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -69,13 +71,17 @@ class Images(Dataset[Any]):
         """Return the same as ``__getitems__``, with augmentation that depends only on the seed and the indices.
 
         Each image is augmented by the seed and its own index, whichever process loads it in whichever batch. Images are
-        mixed by the seed and the first index.
+        mixed by the seed and the first index. It seeds torch alone, from which torchvision draws.
         """
+        if seed not in self._seeds:  # all at once: one by one takes longer than to read a small image
+            self._seeds = {seed: np.random.SeedSequence(seed).generate_state(len(self))}
+        seeds, generator = self._seeds[seed], torch.default_generator
         images = []
         for index in indices:
-            seed_host(*seed, index)
+            generator.manual_seed(int(seeds[index]))
             images.append(self._crop(self._load(index)))
-        seed_host(*seed, indices[0])
+        if self._mix is not None:
+            generator.manual_seed(seed_of(*seed, indices[0]))
         return self._batch(images, indices)
 
     def _batch(self, loaded: list[torch.Tensor], indices: list[int]) -> Batch:

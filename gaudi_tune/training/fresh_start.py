@@ -45,11 +45,16 @@ def seed_everything(*parts: int) -> None:
 
 def seed_host(*parts: int) -> int:
     """Seed Python, NumPy and torch's CPU generator from ``parts``, and return the seed that was made of them."""
-    seed = int(np.random.SeedSequence(parts).generate_state(1, np.uint32)[0])
+    seed = seed_of(*parts)
     random.seed(seed)
     np.random.seed(seed)
     torch.default_generator.manual_seed(seed)
     return seed
+
+
+def seed_of(*parts: int) -> int:
+    """Return a seed that is made of ``parts``."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint32)[0])
 
 
 def release_memory() -> None:

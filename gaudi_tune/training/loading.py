@@ -158,7 +158,8 @@ class _Seeded:
     """Loads batches of a data set. It seeds the random generators for each batch, and restores them afterwards.
 
     So augmentation depends neither on which process loads the samples nor on what it loaded before. It depends on which
-    samples share a batch, unless the data set has a method ``seeded`` that seeds each sample.
+    samples share a batch, unless the data set has a method ``seeded`` that seeds torch for each sample and draws from
+    torch alone.
     """
 
     def __init__(self, data: Dataset[Any]) -> None:
@@ -169,19 +170,16 @@ class _Seeded:
     def __call__(self, batch: BatchIndices) -> Batch:
         if not self.augments:
             return self._samples(batch)
-        states = random.getstate(), np.random.get_state()
         with torch.random.fork_rng(devices=[]):
-            augmented = self._augmented(batch)
+            load_seeded = getattr(self._data, "seeded", None)
+            if load_seeded is not None:
+                return load_seeded(batch.indices, batch.seed)
+            states = random.getstate(), np.random.get_state()
+            seed_host(*batch.seed, batch.indices[0])
+            samples = self._samples(batch)
         random.setstate(states[0])
         np.random.set_state(states[1])
-        return augmented
-
-    def _augmented(self, batch: BatchIndices) -> Batch:
-        load_seeded = getattr(self._data, "seeded", None)
-        if load_seeded is not None:
-            return load_seeded(batch.indices, batch.seed)
-        seed_host(*batch.seed, batch.indices[0])
-        return self._samples(batch)
+        return samples
 
     def _samples(self, batch: BatchIndices) -> Batch:
         length = () if batch.length is None else (batch.length,)

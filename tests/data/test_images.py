@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -481,6 +483,22 @@ def test_images_are_loaded_as_uint8_and_prepared_as_torchvision_does(
         images, labels = v2.RandomChoice(mixers)(images, labels)
     torch.testing.assert_close(prepared["images"], images, rtol=0, atol=1e-6)
     torch.testing.assert_close(prepared["labels"], labels, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("auto_augment", ["none", "AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix"])
+def test_an_image_is_augmented_by_the_seed_and_its_index_alone(folder: Path, auto_augment: Any) -> None:
+    """Python's and NumPy's generators, which are not seeded here, play no part, and neither do the other images."""
+    settings = config(folder, image_size=16, auto_augment=auto_augment, random_erase=0.5, mixup=0.2, cutmix=1.0)
+    loaded = []
+    for other in (1, 2):
+        random.seed(other)
+        np.random.seed(other)
+        loaded.append(images_of(settings).train.seeded([3, 0, 5, 1], (7, 2)))
+    assert all(torch.equal(loaded[0][name], loaded[1][name]) for name in loaded[0])
+    unmixed = images_of(config(folder, image_size=16, auto_augment=auto_augment, random_erase=0.5)).train
+    alone, beside = unmixed.seeded([5], (7, 2))["images"], unmixed.seeded([3, 5], (7, 2))["images"]
+    assert torch.equal(alone[0], beside[1])
+    assert not torch.equal(alone, unmixed.seeded([5], (7, 3))["images"])
 
 
 def test_a_split_pickles_as_the_name_of_its_files(folder: Path) -> None:
