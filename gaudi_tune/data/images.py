@@ -51,7 +51,7 @@ class Images(Dataset[Any]):
         self._crop = augmentation(config) if self.augments else evaluation(config.image_size, config.resize)
         mixes = self.augments and (config.mixup or config.cutmix)
         self._mix = Mixing(config.mixup, config.cutmix, len(content.classes)) if mixes else None
-        self._seeds: dict[tuple[int, ...], npt.NDArray[np.uint32]] = {}  # by the last seed: one for each image
+        self._seeds: dict[tuple[int, ...], npt.NDArray[Any]] = {}  # by the last seed: one for each image
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -91,7 +91,7 @@ class Remote:
             ) from error
         if not self._root.strip("/"):
             raise SweepError(f"{option} {address}: it names no bucket; give one, such as {scheme}://BUCKET/PREFIX")
-        self._is_local = isinstance(self._fs, fs.LocalFileSystem)
+        self._is_local, self._is_google = isinstance(self._fs, fs.LocalFileSystem), scheme == "gs"
         self._selector: Any = fs.FileSelector
         self._file_type = fs.FileType
 
@@ -132,9 +132,13 @@ class Remote:
             yield info.path.removeprefix(self._root.lstrip("/") if not self._is_local else self._root).strip("/"), info
 
     def folders(self) -> list[str]:
-        """Return the names of the folders in this one."""
-        directory = self._file_type.Directory
-        return sorted(name for name, info in self._infos("", recursive=False) if info.type == directory)
+        """Return the names of the folders in this one.
+
+        Google's storage lists no folder that has no object for the folder itself, so what is below is listed there.
+        """
+        infos = self._infos("", recursive=self._is_google)
+        folder = self._file_type.Directory
+        return sorted({name.partition("/")[0] for name, info in infos if info.type == folder or "/" in name})
 
     def files(self, *, recursive: bool = True) -> dict[str, Entry]:
         """Return the files in the folder by name, and in subfolders if ``recursive``. Names leading out are skipped."""

@@ -4,7 +4,8 @@ The store is moto's S3 server on this machine, behind a proxy. It fails and stal
 everything of the sweep is killed with SIGKILL and its folder is deleted. Another "machine" (another cache folder)
 resumes it from the store; with ``--auto``, both run the same command line, with ``--resume auto``. Prints what was
 lost. Takes about 3 minutes. ``--cost`` measures instead what a slow store costs the training: the same sweep without a
-store, and with one that takes 100 ms for each piece.
+store, and with one that takes 100 ms for each piece. With ``--google`` the store is an emulator of Google's: the
+command ``gcp-storage-emulator`` of the package of that name, which the tests do not install.
 """
 
 from __future__ import annotations
@@ -22,33 +23,32 @@ import psutil
 
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE
 from gaudi_tune.storage.appended import whole_content
-from gaudi_tune.storage.remote import Remote
+from gaudi_tune.storage.remote import Remote, address_below
 from gaudi_tune.sweep.record.state_log import STATE_LOG, read_log
 from gaudi_tune.sweep.record.sweep_file import read_summary
 from tests.faults.sweep import Sweep
-from tests.helpers.object_store import BUCKET, ObjectStore, object_store
+from tests.helpers.object_store import GoogleStore, ObjectStore, google_store, object_store
 
 TRIALS = 6
 ENDS_WITHIN_S = 400
 DOWN_S = 5.0
-ADDRESS = f"s3://{BUCKET}/results"
 MOST_LOST_S = 10.0
 
 
-def make_sweep(folder: Path, store: ObjectStore | None, name: str) -> Sweep:
+def make_sweep(folder: Path, store: ObjectStore | GoogleStore | None, name: str) -> Sweep:
     variables = {"HABANA_STAND_IN_BUSY_S": "0", "GAUDI_TUNE_CACHE": str(folder / name)}
     sweep = Sweep(
         folder / f"of-{name}", "sweep", f"sqlite:///{folder}/{name}.db", TRIALS, seed=1,
         variables=variables | (store.variables if store is not None else {}),
     )  # fmt: skip
     if store is not None:
-        sweep.storage = Path(ADDRESS)
+        sweep.storage = Path(store.address)
     return sweep
 
 
-def reports_in_store(folder: Path) -> dict[int, int]:
+def reports_in_store(folder: Path, store: ObjectStore | GoogleStore) -> dict[int, int]:
     """The reports of each trial that the store's log has."""
-    remote = Remote(f"{ADDRESS}/sweep")
+    remote = Remote(address_below(store.address, "sweep"))
     (folder / STATE_LOG).write_bytes(whole_content(remote, STATE_LOG, remote.files(recursive=False)))
     trials = read_log(folder, as_data=True)["sweep"]["trials"]
     return {int(number): int(trial["reports"]) for number, trial in trials.items()}
@@ -73,7 +73,7 @@ def kill_all(sweep: Sweep) -> None:
     sweep.ended_with(60)
 
 
-def lose_a_machine(folder: Path, store: ObjectStore) -> int:
+def lose_a_machine(folder: Path, store: ObjectStore | GoogleStore) -> int:
     """Lose a machine, and return the number of problems."""
     sweep = make_sweep(folder, store, "cache-1")
     auto = ("--resume", "auto") if "--auto" in sys.argv else ()
@@ -90,7 +90,7 @@ def lose_a_machine(folder: Path, store: ObjectStore) -> int:
     finally:
         if sweep.running:
             kill_all(sweep)
-    written, kept = reports_in_folder(folder), reports_in_store(folder)
+    written, kept = reports_in_folder(folder), reports_in_store(folder, store)
     print(f"reports on the lost machine: {written}; in the store: {kept}", flush=True)
     lost = max((written[number] - kept.get(number, 0) for number in written), default=0)
     shutil.rmtree(folder / "cache-1")
@@ -117,7 +117,7 @@ def lose_a_machine(folder: Path, store: ObjectStore) -> int:
     return len(problems)
 
 
-def measure_cost(folder: Path, store: ObjectStore) -> int:
+def measure_cost(folder: Path, store: ObjectStore | GoogleStore) -> int:
     """Print how long the trials train without a store and with a slow one."""
     store.proxy.delay_s = 0.1
     seconds = {}
@@ -139,5 +139,6 @@ def measure_cost(folder: Path, store: ObjectStore) -> int:
 
 if __name__ == "__main__":
     run = measure_cost if "--cost" in sys.argv else lose_a_machine
-    with tempfile.TemporaryDirectory() as temporary, object_store() as running_store:
+    make_store = google_store if "--google" in sys.argv else object_store
+    with tempfile.TemporaryDirectory() as temporary, make_store() as running_store:
         sys.exit(run(Path(temporary), running_store))
