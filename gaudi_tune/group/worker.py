@@ -91,8 +91,14 @@ def _checkpoint_here(start: Mapping[str, Any]) -> Iterator[str | None]:
         yield start["checkpoint"]
         return
     with tempfile.TemporaryDirectory(prefix="checkpoint-of-trial-") as folder:
-        unpack(ray.get(start["passed"]), Path(folder))
+        _receive(start["passed"], Path(folder))
         yield folder
+
+
+def _receive(passed: ray.ObjectRef, folder: Path) -> None:
+    """Write a checkpoint that the trial actor has passed into a folder."""
+    archive = ray.get(passed)
+    retry_while_disk_is_full(lambda: unpack(archive, folder), f"a checkpoint in {folder}")
 
 
 @dataclass
