@@ -161,7 +161,7 @@ class StudySearcher(KeptInProcess, Searcher):
             return self._suggest_confirmation(trial_id, no_group_is_free=no_group_is_free)
         if no_group_is_free:
             return None
-        _ = self.record  # which may find trials to be proposed again
+        self._open()  # which may find trials to be proposed again
         num_proposed = self._n_proposed
         try:
             return self._suggest_in_search(trial_id, training)
@@ -199,7 +199,7 @@ class StudySearcher(KeptInProcess, Searcher):
 
     def save(self, checkpoint_path: str) -> None:
         """Write which trial is which in the study, and what is to be proposed."""
-        _ = self.record  # the log has the study from the first record on
+        self._open()  # the log has the study from the first record on
         state = {
             "proposed": self._n_proposed,
             "numbers": self._numbers,
@@ -421,6 +421,9 @@ class StudySearcher(KeptInProcess, Searcher):
     @property
     def record(self) -> StudyRecord:
         """The study of this sweep, opened at the first use."""
+        return self._open()
+
+    def _open(self) -> StudyRecord:
         if self._open_record is None:
             optuna.logging.set_verbosity(optuna.logging.WARNING)
             directions = [objective.direction for objective in self._objectives]
