@@ -17,7 +17,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -124,6 +124,8 @@ class _WarmSession:
     def __init__(self, measured: _Measured, start: Mapping[str, Any], counts: TrialCounts) -> None:
         self._measured, self._counts, self.folder = measured, counts, Path(start["folder"])
         checkpoint = start["checkpoint"]
+        with suppress(OSError):  # another node may not see the folder, and may not let this user make one
+            self.folder.mkdir(parents=True, exist_ok=True)
         self._notices = NoticeBoard(self.folder, start["node"], start["reports"])
         self._checkpoint = Checkpoint.from_directory(checkpoint) if checkpoint else None
         self._save: SaveFunction | None = None

@@ -1,7 +1,7 @@
 """The notice that a machine will be gone in seconds: running trials save between two reports, and continue from there.
 
-The sweep gives it as a file in its folder, which every node sees. Rank 0 of each trial looks for the file after every
-step, and saves once.
+The sweep gives it as a file in its folder. Rank 0 of each trial, if its node sees the folder, looks for the file after
+every step, and saves once.
 """
 
 from __future__ import annotations
