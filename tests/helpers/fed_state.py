@@ -50,12 +50,14 @@ class Fed:
         for number in numbers:
             self.state.apply(TrialBegan(trial=number, trial_id=f"id{number}", config={"x": 0.5, **config}))
 
-    def report(self, number: int, step: int, value: float, verdict: Verdict = "continue", **metrics: Any) -> None:
+    def report(
+        self, number: int, step: int, value: float, verdict: Verdict = "continue", count: int = 0, **metrics: Any
+    ) -> None:
+        """Report a value; ``count`` is the number of the trial's report."""
         config = self.state.trials[number].config
         told = {"score": value, "epoch": step, **metrics}
-        self.state.apply(
-            Reported(trial=number, step=step, point=point_in(self.state.objectives, told), metrics=told, config=config)
-        )
+        point = point_in(self.state.objectives, told)
+        self.state.apply(Reported(trial=number, step=step, point=point, metrics=told, config=config, count=count))
         self.state.apply(Decided(trial=number, decision=Decision(verdict, "for a test")))
 
     def save(self, number: int) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+from gaudi_tune.base import names
 from gaudi_tune.sweep.record.sweep_state import SweepState
+from gaudi_tune.sweep.record.trial_state import TrialState
 
 
 class Forecast:
@@ -36,22 +38,18 @@ class Forecast:
         state = self._state
         search = (state.num_trials - len(state.searched)) * self._steps_after(0)
         confirmation = state.confirmations_to_begin * self._full_steps
-        return search + confirmation + self._steps_in_training()
+        return search + confirmation + sum(map(self._steps_of, self._training))
 
     def seconds_left(self, groups: int) -> float | None:
         """Return about how long the sweep takes from now on with so many trials at a time; None before a trial has
         ended or paused.
-
-        A trial is taken to be on its way to its next report, for no longer than usual.
         """
-        steps_left, seconds_each = self.steps_left(), self._state.seconds_each()
-        if steps_left is None or seconds_each is None:
+        state, seconds_each = self._state, self._state.seconds_each()
+        if not self._ending_shares or seconds_each is None:
             return None
-        since_reports = 0.0
-        for trial in self._training:
-            steps = max(self._state.budget.between_reports, trial.step / max(1, trial.reports))
-            since_reports += min(self._state.device_time.uncounted_seconds(trial.number), steps * seconds_each)
-        return max(0.0, steps_left * seconds_each - since_reports) / groups
+        steps_to_begin = (state.num_trials - len(state.searched)) * self._steps_after(0)
+        confirmation = math.ceil(state.confirmations_to_begin / groups) * self._full_steps * seconds_each
+        return self._seconds_of_search(groups, seconds_each, steps_to_begin) + confirmation
 
     def seconds_to_finish(self, groups: int) -> float | None:
         """Return about how long the sweep takes if no more trials of the search begin.
@@ -67,18 +65,42 @@ class Forecast:
             return None
         # A trial that waits may yet train in full.
         paused_steps = max((self._full_steps - trial.step for trial in self._state.paused), default=0)
-        search_seconds = seconds_each * (paused_steps + self._steps_in_training() / groups)
+        search_seconds = seconds_each * paused_steps + self._seconds_of_search(groups, seconds_each)
         # The confirmation has rounds, of as many trials as there are groups. A round is as long as its slowest trial.
         rounds = math.ceil(self._state.confirmations_to_begin / groups)
         seconds_of_rivals = [self._state.seconds_each([trial]) or 0.0 for trial in self._state.to_confirm]
         return max([seconds_each, *seconds_of_rivals]) * rounds * self._full_steps + search_seconds
 
-    def _steps_in_training(self) -> float:
-        """Return about how many epochs or steps the trials still train that run or were interrupted."""
-        return sum(
-            self._full_steps - trial.step if trial.confirms else self._steps_after(trial.step)
-            for trial in self._training
-        )
+    def _seconds_of_search(self, groups: int, seconds_each: float, steps_to_begin: float = 0.0) -> float:
+        """Return about how long the trials in training take, and others that begin and have so many steps together.
+
+        It is at least as long as the longest of the trials in training. A trial is taken to be on its way to its next
+        report, for no longer than usual.
+        """
+        seconds, longest = steps_to_begin * seconds_each, 0.0
+        for trial in self._training:
+            steps, each = self._steps_of(trial), self._pace_of(trial) or seconds_each
+            since_report = min(self._state.device_time.uncounted_seconds(trial.number), self._steps_each(trial) * each)
+            seconds += max(0.0, steps * seconds_each - since_report)
+            longest = max(longest, steps * each - since_report)
+        return max(longest, seconds / groups)
+
+    def _pace_of(self, trial: TrialState) -> float | None:
+        """Return the seconds that a trial needs for an epoch or a step; None before it has reported.
+
+        Its last report counts if it took less than the others: the trial may have more devices by now.
+        """
+        usual = self._state.seconds_each([trial])
+        last = trial.metrics.get(names.STEP_SECONDS, math.inf) / self._steps_each(trial)
+        return None if usual is None else min(usual, last)
+
+    def _steps_each(self, trial: TrialState) -> float:
+        """Return how many epochs or steps a trial has between two reports."""
+        return max(self._state.budget.between_reports, trial.step / max(1, trial.reports))
+
+    def _steps_of(self, trial: TrialState) -> float:
+        """Return about how many more epochs or steps a trial in training has."""
+        return self._full_steps - trial.step if trial.confirms else self._steps_after(trial.step)
 
     def _steps_after(self, step: int) -> float:
         """Return about how many more epochs or steps a trial of the search trains that has got to ``step``."""

@@ -99,14 +99,14 @@ def test_the_last_report_before_the_time_is_over_is_saved() -> None:
 def test_no_more_trials_begin_if_the_rest_is_needed_for_the_confirmation(
     minutes: float, after_s: float, end: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An epoch takes 10 s. A trial that waits may go on for three, as does the one that trains, beside others, and four
-    trials confirm, in two rounds of four epochs: 125 s, which is too much of four minutes."""
+    """An epoch takes 10 s. A trial that waits may go on for three, after the one that trains for three, and four trials
+    confirm, in two rounds of four epochs: 140 s, which is too much of four minutes."""
     now = time.monotonic()
     fed, stopping = Fed(confirm=1, seeds=2), rules(time_budget=minutes)
     fed.begin(1, 2)
     fed.report(1, 1, 0.1, "pause", train_s=10.0, step_s=10.0)
     fed.report(2, 1, 0.1, train_s=10.0, step_s=10.0)
-    assert Forecast(fed.state).seconds_to_finish(2) == pytest.approx(30 + 30 / 2 + 2 * 40, abs=1)
+    assert Forecast(fed.state).seconds_to_finish(2) == pytest.approx(30 + 30 + 2 * 40, abs=1)
     monkeypatch.setattr(time, "monotonic", lambda: now + after_s)
     assert stopping.no_more_trials(fed.state, 2) is end
     monkeypatch.setattr(time, "monotonic", lambda: now + 301)

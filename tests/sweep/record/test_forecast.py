@@ -49,6 +49,31 @@ def test_trials_that_still_train_are_not_expected_to_end_where_the_first_ones_we
     assert Forecast(fed.state).steps_left() == 6 + 4 * (2 + 0.5 * 6) + 2 * (1 + 0.75 * (2 + 0.5 * 6))
 
 
+def test_a_sweep_takes_as_long_as_its_longest_trial() -> None:
+    """However many groups there are: a trial trains in one."""
+    fed = Fed(trials=3, epochs=81, count=8)
+    fed.begin(1, 2, 3)
+    for number in (1, 2):
+        fed.report(number, 1, 0.1, "stopped early", train_s=20.0, step_s=20.0)
+        fed.end(number, "stopped early")
+    for epoch in range(1, 28):
+        fed.report(3, epoch, 0.2, train_s=20.0, step_s=20.0, count=epoch)
+    assert Forecast(fed.state).seconds_left(8) == pytest.approx(54 * 20, abs=1)
+    assert Forecast(fed.state).seconds_to_finish(8) == pytest.approx(54 * 20, abs=1)
+    fed.report(3, 28, 0.2, train_s=5.0, step_s=5.0, count=28)  # it has more devices by now
+    assert Forecast(fed.state).seconds_left(8) == pytest.approx(53 * 5, abs=1)
+
+
+def test_a_round_of_the_confirmation_takes_as_long_as_a_trial() -> None:
+    fed = Fed(trials=2, epochs=4, confirm=1, seeds=2, count=8)
+    fed.begin(1, 2)
+    for number in (1, 2):
+        fed.report(number, 4, 0.1, train_s=40.0, step_s=40.0)
+        fed.end(number)
+    assert Forecast(fed.state).seconds_left(8) == pytest.approx(40, abs=1)
+    assert Forecast(fed.state).seconds_left(3) == pytest.approx(2 * 40, abs=1)
+
+
 def test_what_a_resumed_sweep_had_interrupted_is_still_to_train() -> None:
     fed = Fed(trials=3, epochs=9)
     for number in (1, 2, 3):
