@@ -15,6 +15,7 @@ from typing import Any
 
 from gaudi_tune.base.failure import Failure
 from gaudi_tune.private.ray_train import RayTrainWorker
+from gaudi_tune.training.notice import NOTICE_FILE
 
 
 class Mailbox:
@@ -26,6 +27,7 @@ class Mailbox:
         """The folder in which this process began, before Ray Train chose another."""
         self._report: Future[dict[str, Any]] = Future()
         self._commands: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self._wanted: Future[dict[str, Any]] | None = None
 
     def hand_in(self, report: dict[str, Any]) -> dict[str, Any]:
         """Hand in a report, and wait for the command that answers it."""
@@ -41,8 +43,26 @@ class Mailbox:
         self._report = Future()
         self._commands.put(command)
 
+    def wants_save(self) -> bool:
+        """Whether the trial actor, on another node, wants the trial to save between two reports."""
+        return self._wanted is not None
+
+    def hand_over(self, saved: dict[str, Any]) -> None:
+        """Hand over what the trial has saved between two reports; {} if it does not save."""
+        wanted, self._wanted = self._wanted, None
+        if wanted is not None:
+            wanted.set_result(saved)
+
+    async def saved_now(self) -> dict[str, Any]:
+        """Have the trial save after its next step, and return what it then hands over."""
+        self.hand_over({})  # to who asked before
+        wanted: Future[dict[str, Any]] = Future()
+        self._wanted = wanted
+        return await asyncio.wrap_future(wanted)
+
     def release_waiter(self) -> None:
         """Answer the method that waits for a report, if any: Ray ends a process only when its actor runs no method."""
+        self.hand_over({})
         expected, self._report = self._report, Future()
         if not expected.done():
             expected.set_result({"kind": "ending"})
@@ -74,6 +94,10 @@ class WarmWorker(RayTrainWorker):
         """Give the worker a command, and return the report that answers it."""
         MAILBOX.put(command)
         return await MAILBOX.report()
+
+    async def save_now(self, sweep: str) -> dict[str, Any]:
+        """Return what the trial saves after its next step; {} if this node sees the notice in the sweep's folder."""
+        return {} if Path(sweep, NOTICE_FILE).exists() else await MAILBOX.saved_now()
 
     async def end(self) -> None:
         """Have the worker's train loop return when it waits for a command."""

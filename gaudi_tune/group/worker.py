@@ -158,6 +158,8 @@ class _WarmSession:
     def save_if_asked(self, save: SaveFunction) -> None:
         if get_context().get_world_rank() == 0 and self.ended_by is None:
             self._notices.save_if_asked(save)
+            if MAILBOX.wants_save():
+                MAILBOX.hand_over({"passed": _save(save, None), "reports": self._notices.reports})
 
     def finished(self) -> dict[str, Any]:
         """Report that the loop returned, and return the command that ends the trial."""
@@ -218,6 +220,7 @@ def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, dev
         logger.warning("a trial that was stopped has failed as it cleaned up:\n%s", failure.text)
         next_command = session.ended_by
     session.last_written.forget()
+    MAILBOX.hand_over({})
     del session
     cleaner.clean()
     device.free_cached_memory()

@@ -12,8 +12,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ from gaudi_tune.group.passing import packed, unpack
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.ray_core import free_own
 from gaudi_tune.private.ray_train_torch import LeanTorchTrainer
+from gaudi_tune.training.notice import notice_for, save_between
 
 if TYPE_CHECKING:
     from gaudi_tune.training.session import TrainLoop
@@ -120,6 +122,9 @@ class WorkerGroup:
         self._have_devices, self._have_started = threading.Event(), threading.Event()
         self._leaving = self._abandoned = False
         self._first_residue: float | None = None
+        self._trial = Path()  # its folder
+        self._saved_for: int | None = None  # the time of the notice for which a trial on another node was to save
+        self._saving: ray.ObjectRef | None = None  # what it saves for that
         self.used = False
         """Whether the workers have begun a trial."""
         self._residue = 0.0
@@ -167,6 +172,7 @@ class WorkerGroup:
         # The first trial imports what the loop needs, which may take as long as the start of the workers.
         import_s, self.used = 0 if self.used else START_TIMEOUT_S, True
         node_of_rank_0, _ = self._places[0]
+        self._trial, self._saved_for, self._saving = Path(folder), None, None
         trial = {"config": dict(config), "checkpoint": checkpoint, "folder": folder, "reports": reports}
         passed = None
         if checkpoint is not None and any(node != self._node for node, _ in self._places):
@@ -253,11 +259,29 @@ class WorkerGroup:
                 reports[reference] = self._read_report(reference)
             if not ready:
                 self._check_alive()
+                self._pass_notice()
             if pending and time.monotonic() > ends_at:
                 for worker in self._workers:
                     ray.kill(worker)
                 raise WorkersLostError(f"{self._no_report()}: the workers hung and were killed")
         return [reports[reference] for reference in references]
+
+    def _pass_notice(self) -> None:
+        """Have a trial whose rank 0 is on another node save if the sweep was given notice, and write what it saves.
+
+        A node that sees the folder of the sweep does so by itself.
+        """
+        if not self.used or self._places[0][0] == self._node:
+            return
+        if self._saving is not None and ray.wait([self._saving], timeout=0)[0]:
+            with suppress(*LOSS_ERRORS):
+                if saved := ray.get(self._saving):
+                    save_between(self._trial, saved["reports"], partial(unpack, saved["passed"]))
+            self._saving = None
+        notice_time = notice_for(self._trial.parent, self._places[0][0])
+        if notice_time not in (None, self._saved_for):
+            self._saved_for = notice_time
+            self._saving = self._workers[0].save_now.remote(str(self._trial.parent))
 
     def _read_report(self, reference: ray.ObjectRef) -> dict[str, Any]:
         """Return a report that has arrived.

@@ -1,7 +1,7 @@
 """The notice that a machine will be gone in seconds: running trials save between two reports, and continue from there.
 
-The sweep gives it as a file in its folder. Rank 0 of each trial, if its node sees the folder, looks for the file after
-every step, and saves once.
+The sweep gives it as a file in its folder. Rank 0 of each trial looks for the file after every step, and saves once. If
+its node does not see the folder, its trial actor asks it, and gets what it saves.
 """
 
 from __future__ import annotations
@@ -32,13 +32,22 @@ def withdraw_notice(sweep: Path) -> None:
     (sweep / NOTICE_FILE).unlink(missing_ok=True)
 
 
+def notice_for(sweep: Path, node: str) -> int | None:
+    """Return when the nodes of a sweep, or this one, were given notice, in nanoseconds; None if they were not."""
+    file = sweep / NOTICE_FILE
+    try:
+        notice_time, nodes = file.stat().st_mtime_ns, file.read_text().split()
+    except OSError:
+        return None
+    return notice_time if not nodes or node in nodes else None
+
+
 class NoticeBoard:
     """A worker's view of the notice, for one trial."""
 
     def __init__(self, trial: Path, node: str, reports: int) -> None:
         """Look in the folder above the trial's. The trial has made so many ``reports``."""
         self._trial, self._node, self.reports = trial, node, reports
-        self._file = trial.parent / NOTICE_FILE
         self._look_at = 0.0
         self._saved_for: int | None = None  # the time of the notice for which the trial has saved
 
@@ -48,11 +57,8 @@ class NoticeBoard:
         if look_time < self._look_at:
             return
         self._look_at = look_time + LOOK_EVERY_S
-        try:
-            notice_time, nodes = self._file.stat().st_mtime_ns, self._file.read_text().split()
-        except OSError:
-            return
-        if notice_time != self._saved_for and (not nodes or self._node in nodes):
+        notice_time = notice_for(self._trial.parent, self._node)
+        if notice_time not in (None, self._saved_for):
             self._saved_for = notice_time
             save_between(self._trial, self.reports, save)
 

@@ -1,6 +1,6 @@
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -42,6 +42,26 @@ def test_an_error_is_a_report_that_nothing_answers() -> None:
     report = json.loads(json.dumps(asyncio.run(mailbox.report())))
     assert report == {"kind": "error", "failure": {"kind": "out of memory", "text": "too large", "fingerprint": ""}}
     assert Failure.from_plain(report["failure"]) == failure
+
+
+def test_who_wants_a_trial_to_save_gets_what_it_saves_or_is_let_go() -> None:
+    async def ask(*answers: Callable[[], None]) -> list[dict[str, Any]]:
+        asked = []
+        for answer in answers:
+            asked.append(asyncio.ensure_future(mailbox.saved_now()))
+            await asyncio.sleep(0)
+            assert mailbox.wants_save()
+            answer()
+        return [await one for one in asked]
+
+    mailbox = Mailbox()
+    mailbox.hand_over({"reports": 1})  # nobody has asked
+    assert not mailbox.wants_save()
+    assert asyncio.run(ask(lambda: mailbox.hand_over({"reports": 2}))) == [{"reports": 2}]
+    assert asyncio.run(ask(mailbox.release_waiter)) == [{}]
+    # Asked twice, it answers the second time.
+    assert asyncio.run(ask(lambda: None, lambda: mailbox.hand_over({"reports": 3}))) == [{}, {"reports": 3}]
+    assert not mailbox.wants_save()
 
 
 def test_who_waits_for_a_report_is_let_go(thread: ThreadPoolExecutor) -> None:

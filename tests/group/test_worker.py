@@ -6,9 +6,11 @@ import asyncio
 import gc
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +23,8 @@ from gaudi_tune.group import worker
 from gaudi_tune.group.clean import cleaner
 from gaudi_tune.group.clean.cleaner import Cleaner
 from gaudi_tune.group.mailbox import Mailbox
-from gaudi_tune.training.session import TrainLoop, report
+from gaudi_tune.group.passing import unpack
+from gaudi_tune.training.session import TrainLoop, report, save_if_asked
 
 NEXT = {"do": "start", "config": {"name": "the next trial"}, "checkpoint": None, "folder": "", "node": "", "reports": 0}
 
@@ -99,6 +102,40 @@ def run_trial(thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> It
         used.close()
     set_train_fn_utils(None)
     measured.metrics.close()
+
+
+def saves_after_each_step(config: dict[str, Any]) -> None:
+    def save(directory: Path) -> None:
+        (directory / "step").write_text(str(step))
+
+    for step in range(1, 10_000):
+        save_if_asked(save)
+        if step % 100 == 0:
+            report({"step": step})
+        time.sleep(0.001)
+
+
+def test_a_trial_hands_over_what_it_saves_between_two_reports(
+    mailbox: Mailbox, run_trial: Callable[[TrainLoop], Any], tmp_path: Path
+) -> None:
+    async def ask() -> dict[str, Any]:
+        mailbox.put({"do": "continue"})
+        return await asyncio.wait_for(mailbox.saved_now(), 20)
+
+    following = run_trial(saves_after_each_step)
+    asyncio.run(mailbox.report())
+    saved = asyncio.run(ask())
+    unpack(saved["passed"], tmp_path)
+    assert 100 < int((tmp_path / "step").read_text()) < 300
+    assert saved["reports"] == 1
+    assert asyncio.run(mailbox.report())["metrics"]["step"] == 200
+    with ThreadPoolExecutor(1) as actor:
+        asked = actor.submit(asyncio.run, mailbox.saved_now())
+        while not mailbox.wants_save():
+            time.sleep(0.01)
+        mailbox.put(NEXT)  # it ends the trial, which saves no more
+        assert following.result(timeout=20) == NEXT
+        assert asked.result(timeout=20) == {}
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the stop ends its thread

@@ -5,7 +5,7 @@ On each, Ray is started as docs/several-nodes.md says, with one CPU core as its 
 torch model trains over them. Afterwards every trial must have ended with the numbers of an undisturbed one, its
 metrics must be in MLflow once each, and no process may be left. Prints a table and, last, one JSON object:
 
-    {"kinds": 10, "runs": 10, "lost": 0, "doubled": 0, "leaked": 0}
+    {"kinds": 11, "runs": 11, "lost": 0, "doubled": 0, "leaked": 0}
 
     python -m tests.hosts [KIND ...] [--times 1]
 
@@ -197,6 +197,22 @@ def bad_line(cluster: Cluster) -> None:
     cluster.note(f"{len(sweep.hosts_since(0))} hosts trained")
 
 
+def notice(cluster: Cluster) -> None:
+    """The command is told to end in the middle of an epoch, and the same line goes on; only its host has the folder."""
+    cluster.add_hosts(3)
+    sweep = cluster.begin(trials=3, epochs=5, epoch_s=10, resume="auto", notice="20")
+    assert sweep.wait_for_hosts(3, 120), "all three hosts train"
+    told_at = time.monotonic()
+    sweep.terminate()
+    status = sweep.ended_with(60)
+    sweep.count("lost", status != 128 + signal.SIGTERM, f"the command ended with status {status}")
+    sweep.count("lost", "3 of 3 running trials saved" not in sweep.printed, "not all trials have saved")
+    cluster.note(f"the trials of all three hosts had saved {time.monotonic() - told_at:.0f} s after SIGTERM")
+    (sweep.orders / HURRY).touch()
+    sweep.start()
+    sweep.check()
+
+
 def mlflow(cluster: Cluster) -> None:
     """MLflow's server on a host without Ray."""
     cluster.add_hosts(2)
@@ -247,6 +263,7 @@ CASES: dict[str, Callable[[Cluster], None]] = {
     "vanished": vanished,
     "joins-late": joins_late,
     "bad-line": bad_line,
+    "notice": notice,
     "mlflow": mlflow,
     "growth": growth,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import socket
@@ -16,7 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gaudi_tune.training.checkpoint import read_state, write_state
-from gaudi_tune.training.session import get_checkpoint, report
+from gaudi_tune.training.session import get_checkpoint, report, save_if_asked
 from tests.faults.accumulating import ACCUMULATING, HURRY, AccumulatingConfig, added
 
 LOG = "trained"
@@ -46,12 +47,14 @@ def training(config: dict[str, Any]) -> None:
     network = DistributedDataParallel(model) if is_group else model
     for epoch in range(done + 1, trial.epochs + 1):
         _note(trial, epoch=epoch, rank=rank, width=width)
+        begun = {"epoch": epoch - 1, "total": total, "model": copy.deepcopy(model.state_dict())}
         for _ in range(STEPS):
             inputs = torch.randn(32, 64)
             loss = (network(inputs) - inputs.sum(1, keepdim=True)).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            save_if_asked(lambda directory: write_state(directory, begun))  # noqa: B023  (called at once)
             time.sleep(0 if hurry.exists() else trial.epoch_s / STEPS)
         part = torch.tensor(added(total, trial.x, epoch) / width, dtype=torch.float64)
         if is_group:

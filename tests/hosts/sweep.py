@@ -11,6 +11,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from gaudi_tune.show.trackers.outbox import Outbox
 from gaudi_tune.sweep.record.lock import is_running
 from tests.faults.accumulating import EPOCHS
@@ -146,6 +148,11 @@ class HostsSweep(Sweep):
         there = self.wait_until(lambda: not self.running or host.name in self.hosts_since(before), within_s)
         self.count("lost", not there or not self.running, f"{host.name} is not used")
         return time.monotonic() - began
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the command line."""
+        (command,) = psutil.Process(self.process.pid).children()  # of the program that enters the host
+        command.terminate()
 
     def check(self, within_s: float = 300) -> None:
         """Wait for its end, and count what is lost, doubled and leaked."""
