@@ -274,7 +274,7 @@ class WorkerGroup:
         if not self.used or self._places[0][0] == self._node:
             return
         if self._saving is not None and ray.wait([self._saving], timeout=0)[0]:
-            with suppress(*LOSS_ERRORS):
+            with suppress(OSError, *LOSS_ERRORS):  # then the trial continues from its last checkpoint
                 if saved := ray.get(self._saving):
                     save_between(self._trial, saved["reports"], partial(unpack, saved["passed"]))
             self._saving = None

@@ -1,4 +1,4 @@
-"""How much of a sweep is left: epochs or steps to train, and seconds."""
+"""How long a sweep still takes."""
 
 from __future__ import annotations
 
@@ -30,15 +30,6 @@ class Forecast:
         for step in sorted(last_steps):
             got_there = sum(count for counts in (last_steps, beyond) for end, count in counts.items() if end >= step)
             self._ending_shares[step] = last_steps[step] / got_there
-
-    def steps_left(self) -> float | None:
-        """Return about how many epochs or steps are to come; None before a trial has ended or paused."""
-        if not self._ending_shares:
-            return None
-        state = self._state
-        search = (state.num_trials - len(state.searched)) * self._steps_after(0)
-        confirmation = state.confirmations_to_begin * self._full_steps
-        return search + confirmation + sum(map(self._steps_of, self._training))
 
     def seconds_left(self, groups: int) -> float | None:
         """Return about how long the sweep takes from now on with so many trials at a time; None before a trial has

@@ -4,49 +4,62 @@ from __future__ import annotations
 
 import pytest
 
+from gaudi_tune.sweep.record.events import Verdict
 from gaudi_tune.sweep.record.forecast import Forecast
 from tests.helpers.fed_state import Fed
+
+
+def report(fed: Fed, number: int, epoch: int, value: float, verdict: Verdict = "continue") -> None:
+    """Report a value; each epoch since the last report took a second."""
+    seconds = float(epoch - fed.state.trials[number].step)
+    fed.report(number, epoch, value, verdict, train_s=seconds, step_s=seconds)
+
+
+def epochs_left(fed: Fed) -> float | None:
+    """Return the seconds that are left where trials train one by one."""
+    return Forecast(fed.state).seconds_left(1)
 
 
 def test_what_is_left_to_train() -> None:
     fed = Fed(trials=5, epochs=9, confirm=1, seeds=2)
     fed.begin(1, 2)
-    assert Forecast(fed.state).steps_left() is None
-    fed.report(1, 1, 0.1, "pause")
+    assert epochs_left(fed) is None
+    report(fed, 1, 1, 0.1, "pause")
     # Trial 2 and three new ones get as far as trial 1 has, and four more confirm.
-    assert Forecast(fed.state).steps_left() == 1 + 3 + 4 * 9
-    fed.report(2, 9, 0.2)
+    assert epochs_left(fed) == pytest.approx(1 + 3 + 4 * 9, abs=0.1)
+    report(fed, 2, 9, 0.2)
     fed.end(2)
     fed.begin(1)
-    fed.report(1, 3, 0.3)
-    assert Forecast(fed.state).steps_left() == 6 + 3 * 9 + 4 * 9
+    report(fed, 1, 3, 0.3)
+    assert epochs_left(fed) == pytest.approx(6 + 3 * 9 + 4 * 9, abs=0.1)
     assert [trial.number for trial in fed.state.paused] == []
-    fed.report(1, 4, 0.3, "pause")
+    report(fed, 1, 4, 0.3, "pause")
     assert [trial.number for trial in fed.state.paused] == [1]
-    assert Forecast(fed.state).steps_left() == 3 * (9 + 4) / 2 + 4 * 9
-    fed.trial(3, 0.1)
-    fed.trial(4, 0.1)
-    fed.trial(5, 0.1)
+    assert epochs_left(fed) == pytest.approx(3 * (9 + 4) / 2 + 4 * 9, abs=0.1)
+    fed.begin(3, 4, 5)
+    for number in (3, 4, 5):
+        report(fed, number, 1, 0.1)
+        fed.end(number)
     fed.end(1, "stopped early")
     fed.begin(6, confirms=1)
-    fed.report(6, 8, 0.3)
-    assert Forecast(fed.state).steps_left() == 1 + 3 * 9
+    report(fed, 6, 8, 0.3)
+    assert epochs_left(fed) == pytest.approx(1 + 3 * 9, abs=0.1)
 
 
 def test_trials_that_still_train_are_not_expected_to_end_where_the_first_ones_were_stopped() -> None:
     fed = Fed(trials=10, epochs=9)
     fed.begin(*range(1, 9))
     for number in range(1, 9):
-        fed.report(number, 1, 0.1)
+        report(fed, number, 1, 0.1)
     for number in (1, 2):
         fed.end(number, "stopped early")
     # Six got beyond epoch 1, nobody knows how far; two are to begin, and one in four ends after epoch 1.
-    assert Forecast(fed.state).steps_left() == 6 * 8 + 2 * (1 + 0.75 * 8)
-    fed.report(3, 3, 0.1)
+    assert epochs_left(fed) == pytest.approx(6 * 8 + 2 * (1 + 0.75 * 8), abs=0.1)
+    report(fed, 3, 3, 0.1)
     fed.end(3, "stopped early")
-    fed.report(4, 3, 0.1)
+    report(fed, 4, 3, 0.1)
     # Of the two at epoch 3 one went on: so does every other one of the four that are still at epoch 1.
-    assert Forecast(fed.state).steps_left() == 6 + 4 * (2 + 0.5 * 6) + 2 * (1 + 0.75 * (2 + 0.5 * 6))
+    assert epochs_left(fed) == pytest.approx(6 + 4 * (2 + 0.5 * 6) + 2 * (1 + 0.75 * (2 + 0.5 * 6)), abs=0.1)
 
 
 def test_a_sweep_takes_as_long_as_its_longest_trial() -> None:
@@ -78,15 +91,15 @@ def test_what_a_resumed_sweep_had_interrupted_is_still_to_train() -> None:
     fed = Fed(trials=3, epochs=9)
     for number in (1, 2, 3):
         fed.begin(number)
-        fed.report(number, 4, 0.1)
+        report(fed, number, 4, 0.1)
     resumed = Fed(trials=3, epochs=9)
     resumed.state.restore(fed.state.snapshot())
     resumed.begin(1)
-    assert Forecast(resumed.state).steps_left() is None
-    resumed.report(1, 9, 0.2)
+    assert epochs_left(resumed) is None
+    report(resumed, 1, 9, 0.2)
     resumed.end(1)
     resumed.begin(2)
-    assert Forecast(resumed.state).steps_left() == 2 * 5
+    assert epochs_left(resumed) == pytest.approx(2 * 5, abs=0.1)
 
 
 def test_the_confirmation_takes_as_long_as_its_slowest_trials() -> None:
