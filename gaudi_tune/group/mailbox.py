@@ -27,7 +27,7 @@ class Mailbox:
         """The folder in which this process began, before Ray Train chose another."""
         self._report: Future[dict[str, Any]] = Future()
         self._commands: SimpleQueue[dict[str, Any]] = SimpleQueue()
-        self._wanted: Future[dict[str, Any]] | None = None
+        self._request: Future[dict[str, Any]] | None = None
 
     def hand_in(self, report: dict[str, Any]) -> dict[str, Any]:
         """Hand in a report, and wait for the command that answers it."""
@@ -45,20 +45,20 @@ class Mailbox:
 
     def wants_save(self) -> bool:
         """Whether the trial actor, on another node, wants the trial to save between two reports."""
-        return self._wanted is not None
+        return self._request is not None
 
     def hand_over(self, saved: dict[str, Any]) -> None:
         """Hand over what the trial has saved between two reports; {} if it does not save."""
-        wanted, self._wanted = self._wanted, None
-        if wanted is not None:
-            wanted.set_result(saved)
+        request, self._request = self._request, None
+        if request is not None:
+            request.set_result(saved)
 
     async def saved_now(self) -> dict[str, Any]:
         """Have the trial save after its next step, and return what it then hands over."""
         self.hand_over({})  # to who asked before
-        wanted: Future[dict[str, Any]] = Future()
-        self._wanted = wanted
-        return await asyncio.wrap_future(wanted)
+        request: Future[dict[str, Any]] = Future()
+        self._request = request
+        return await asyncio.wrap_future(request)
 
     def release_waiter(self) -> None:
         """Answer the method that waits for a report, if any: Ray ends a process only when its actor runs no method."""

@@ -7,8 +7,8 @@ import tarfile
 from pathlib import Path
 
 
-def packed(folder: Path) -> bytes:
-    """Return the files of a folder."""
+def pack(folder: Path) -> bytes:
+    """Return the files of a folder, those behind links too, as an archive."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w", dereference=True) as writer:
         writer.add(folder, arcname=".")
@@ -16,6 +16,6 @@ def packed(folder: Path) -> bytes:
 
 
 def unpack(archive: bytes, folder: Path) -> None:
-    """Write the files that :func:`packed` returned into a folder, which exists."""
+    """Write the files of an archive that :func:`pack` returned into a folder, which exists."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as reader:
         reader.extractall(folder, filter="data")

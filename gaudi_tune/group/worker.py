@@ -36,7 +36,7 @@ from gaudi_tune.group.clean.own_process import TrialFolders, copies_end_here, me
 from gaudi_tune.group.errors import failure_of_loop
 from gaudi_tune.group.last_written import LastWritten
 from gaudi_tune.group.mailbox import MAILBOX
-from gaudi_tune.group.passing import packed, unpack
+from gaudi_tune.group.passing import pack, unpack
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.torch import interop_threads_repeatable, process_group_kept
 from gaudi_tune.training.notice import NoticeBoard
@@ -87,17 +87,17 @@ def _trial_folders() -> TrialFolders | None:
 @contextmanager
 def _checkpoint_here(start: Mapping[str, Any]) -> Iterator[str | None]:
     """Yield the folder on this node of the checkpoint from which a trial starts; None if it has none."""
-    if start["passed"] is None or start["passed_from"] == ray.get_runtime_context().get_node_id():
+    if start["archive"] is None or start["archive_from"] == ray.get_runtime_context().get_node_id():
         yield start["checkpoint"]
         return
     with tempfile.TemporaryDirectory(prefix="checkpoint-of-trial-") as folder:
-        _receive(start["passed"], Path(folder))
+        _receive(start["archive"], Path(folder))
         yield folder
 
 
-def _receive(passed: ray.ObjectRef, folder: Path) -> None:
-    """Write a checkpoint that the trial actor has passed into a folder."""
-    archive = ray.get(passed)
+def _receive(reference: ray.ObjectRef, folder: Path) -> None:
+    """Write a checkpoint that the trial actor has passed on into a folder."""
+    archive = ray.get(reference)
     retry_while_disk_is_full(lambda: unpack(archive, folder), f"a checkpoint in {folder}")
 
 
@@ -159,7 +159,7 @@ class _WarmSession:
         if get_context().get_world_rank() == 0 and self.ended_by is None:
             self._notices.save_if_asked(save)
             if MAILBOX.wants_save():
-                MAILBOX.hand_over({"passed": _save(save, None), "reports": self._notices.reports})
+                MAILBOX.hand_over({"archive": _save(save, None), "reports": self._notices.reports})
 
     def finished(self) -> dict[str, Any]:
         """Report that the loop returned, and return the command that ends the trial."""
@@ -172,12 +172,12 @@ class _WarmSession:
     def _answer(self, report: dict[str, Any]) -> dict[str, Any]:
         command = MAILBOX.hand_in(report)
         while command["do"] == "save":
-            passed = None
+            archive = None
             if get_context().get_world_rank() == 0:
                 if self._save is None:
                     raise ValueError("a checkpoint is wanted, and report() has neither save= nor checkpoint=; add one")
-                passed = _save(self._save, command["path"])
-            command = MAILBOX.hand_in({"kind": "saved", "passed": passed})
+                archive = _save(self._save, command["path"])
+            command = MAILBOX.hand_in({"kind": "saved", "archive": archive})
         return command
 
 
@@ -186,7 +186,7 @@ def _save(save: SaveFunction, path: str | None) -> bytes | None:
     with tempfile.TemporaryDirectory(prefix="checkpoint-to-pass-") if path is None else nullcontext(path) as place:
         directory = Path(place)
         retry_while_disk_is_full(partial(_save_into, directory, save), f"a checkpoint in {directory}")
-        return packed(directory) if path is None else None
+        return pack(directory) if path is None else None
 
 
 def _save_into(directory: Path, save: SaveFunction) -> None:

@@ -44,7 +44,7 @@ from gaudi_tune.group.errors import (
     unusable_report,
 )
 from gaudi_tune.group.mailbox import WarmWorker
-from gaudi_tune.group.passing import packed, unpack
+from gaudi_tune.group.passing import pack, unpack
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.ray_core import free_own
 from gaudi_tune.private.ray_train_torch import LeanTorchTrainer
@@ -174,10 +174,10 @@ class WorkerGroup:
         node_of_rank_0, _ = self._places[0]
         self._trial, self._saved_for, self._saving = Path(folder), None, None
         trial = {"config": dict(config), "checkpoint": checkpoint, "folder": folder, "reports": reports}
-        passed = None
+        archive = None
         if checkpoint is not None and any(node != self._node for node, _ in self._places):
-            passed = ray.put(packed(Path(checkpoint)))  # once for all workers; Ray keeps it until they have answered
-        command = {"do": "start", "node": node_of_rank_0, "passed": passed, "passed_from": self._node, **trial}
+            archive = ray.put(pack(Path(checkpoint)))  # once for all workers; Ray keeps it until they have answered
+        command = {"do": "start", "node": node_of_rank_0, "archive": archive, "archive_from": self._node, **trial}
         return self._send(command, import_s)
 
     def next_report(self) -> dict[str, Any]:
@@ -190,7 +190,7 @@ class WorkerGroup:
         if node_of_rank_0 == self._node:
             self._send({"do": "save", "path": directory})
         else:
-            unpack(self._send({"do": "save", "path": None})["passed"], Path(directory))
+            unpack(self._send({"do": "save", "path": None})["archive"], Path(directory))
 
     def exit(self) -> None:
         """Let the workers end by themselves, so that each releases its device."""
@@ -276,7 +276,7 @@ class WorkerGroup:
         if self._saving is not None and ray.wait([self._saving], timeout=0)[0]:
             with suppress(OSError, *LOSS_ERRORS):  # then the trial continues from its last checkpoint
                 if saved := ray.get(self._saving):
-                    save_between(self._trial, saved["reports"], partial(unpack, saved["passed"]))
+                    save_between(self._trial, saved["reports"], partial(unpack, saved["archive"]))
             self._saving = None
         notice_time = notice_for(self._trial.parent, self._places[0][0])
         if notice_time not in (None, self._saved_for):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gaudi_tune.group.passing import packed, unpack
+from gaudi_tune.group.passing import pack, unpack
 
 
 def test_a_checkpoint_arrives_as_it_was(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_a_checkpoint_arrives_as_it_was(tmp_path: Path) -> None:
     (sent / "state.pt").write_bytes(bytes(range(256)) * 10_000)
     (sent / "adapter" / ".config").write_text("r=8")
     (sent / "weights").symlink_to(kept)  # which the other node does not have
-    unpack(packed(sent), arrived)
+    unpack(pack(sent), arrived)
     kept.unlink()
     assert (arrived / "state.pt").read_bytes() == (sent / "state.pt").read_bytes()
     assert (arrived / "adapter" / ".config").read_text() == "r=8"

@@ -125,7 +125,7 @@ def test_a_trial_hands_over_what_it_saves_between_two_reports(
     following = run_trial(saves_after_each_step)
     asyncio.run(mailbox.report())
     saved = asyncio.run(ask())
-    unpack(saved["passed"], tmp_path)
+    unpack(saved["archive"], tmp_path)
     assert 100 < int((tmp_path / "step").read_text()) < 300
     assert saved["reports"] == 1
     assert asyncio.run(mailbox.report())["metrics"]["step"] == 200

@@ -70,10 +70,10 @@ class Forecast:
         """
         seconds, longest = steps_to_begin * seconds_each, 0.0
         for trial in self._training:
-            steps, each = self._steps_of(trial), self._pace_of(trial) or seconds_each
-            since_report = min(self._state.device_time.uncounted_seconds(trial.number), self._steps_each(trial) * each)
+            steps, pace = self._steps_of(trial), self._pace_of(trial) or seconds_each
+            since_report = min(self._state.device_time.uncounted_seconds(trial.number), self._steps_each(trial) * pace)
             seconds += max(0.0, steps * seconds_each - since_report)
-            longest = max(longest, steps * each - since_report)
+            longest = max(longest, steps * pace - since_report)
         return max(longest, seconds / groups)
 
     def _pace_of(self, trial: TrialState) -> float | None:
@@ -81,9 +81,9 @@ class Forecast:
 
         Its last report counts if it took less than the others: the trial may have more devices by now.
         """
-        usual = self._state.seconds_each([trial])
-        last = trial.metrics.get(names.STEP_SECONDS, math.inf) / self._steps_each(trial)
-        return None if usual is None else min(usual, last)
+        mean_pace = self._state.seconds_each([trial])
+        last_pace = trial.metrics.get(names.STEP_SECONDS, math.inf) / self._steps_each(trial)
+        return None if mean_pace is None else min(mean_pace, last_pace)
 
     def _steps_each(self, trial: TrialState) -> float:
         """Return how many epochs or steps a trial has between two reports."""
