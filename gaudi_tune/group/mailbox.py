@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -95,9 +96,10 @@ class WarmWorker(RayTrainWorker):
         MAILBOX.put(command)
         return await MAILBOX.report()
 
-    async def save_now(self, sweep: str) -> dict[str, Any]:
-        """Return what the trial saves after its next step; {} if this node sees the notice in the sweep's folder."""
-        return {} if Path(sweep, NOTICE_FILE).exists() else await MAILBOX.saved_now()
+    async def save_now(self, sweep: str) -> dict[str, Any] | None:
+        """Return what the trial saves after its next step; {} if it does not, and None if this node sees the notice in
+        the sweep's folder."""
+        return None if os.path.exists(Path(sweep, NOTICE_FILE)) else await MAILBOX.saved_now()
 
     async def end(self) -> None:
         """Have the worker's train loop return when it waits for a command."""

@@ -85,13 +85,14 @@ def _trial_folders() -> TrialFolders | None:
 
 
 @contextmanager
-def _checkpoint_here(start: Mapping[str, Any]) -> Iterator[str | None]:
+def _checkpoint_here(start: dict[str, Any]) -> Iterator[str | None]:
     """Yield the folder on this node of the checkpoint from which a trial starts; None if it has none."""
     if start["archive"] is None or start["archive_from"] == ray.get_runtime_context().get_node_id():
+        start["archive"] = None
         yield start["checkpoint"]
         return
     with tempfile.TemporaryDirectory(prefix="checkpoint-of-trial-") as folder:
-        _receive(start["archive"], Path(folder))
+        _receive(start.pop("archive"), Path(folder))  # Ray keeps it as long as this process has the reference
         yield folder
 
 
@@ -159,7 +160,14 @@ class _WarmSession:
         if get_context().get_world_rank() == 0 and self.ended_by is None:
             self._notices.save_if_asked(save)
             if MAILBOX.wants_save():
-                MAILBOX.hand_over({"archive": _save(save, None), "reports": self._notices.reports})
+                MAILBOX.hand_over(self._saved_now(save))
+
+    def _saved_now(self, save: SaveFunction) -> dict[str, Any]:
+        """Return a checkpoint and how many reports the trial has made; {} if there is no room for it."""
+        with suppress(OSError), tempfile.TemporaryDirectory(prefix="checkpoint-to-pass-") as folder:
+            save(Path(folder))
+            return {"archive": pack(Path(folder)), "reports": self._notices.reports}
+        return {}
 
     def finished(self) -> dict[str, Any]:
         """Report that the loop returned, and return the command that ends the trial."""

@@ -275,8 +275,11 @@ class WorkerGroup:
             return
         if self._saving is not None and ray.wait([self._saving], timeout=0)[0]:
             with suppress(OSError, *LOSS_ERRORS):  # then the trial continues from its last checkpoint
-                if saved := ray.get(self._saving):
+                saved = ray.get(self._saving)
+                if saved:
                     save_between(self._trial, saved["reports"], partial(unpack, saved["archive"]))
+                elif saved is not None:  # there was no room, or it was the trial before: it is asked again
+                    self._saved_for = None
             self._saving = None
         notice_time = notice_for(self._trial.parent, self._places[0][0])
         if notice_time not in (None, self._saved_for):

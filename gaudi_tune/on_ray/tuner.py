@@ -313,7 +313,7 @@ class SweepTuner(tune.Tuner):
         In a cluster that keeps it on this node, since others may not see the folder of the sweep: Ray gives each node
         1.0 of a resource with its address.
         """
-        if self.plan.options.address is None:
+        if self.plan.cluster is None:
             return {"memory": TRIAL_ACTOR_MEMORY}
         return {f"node:{ray.util.get_node_ip_address()}": 0.001}
 

@@ -116,7 +116,7 @@ class Remote:
         try:
             if bucket and self._fs.get_file_info(bucket).type == self._file_type.NotFound:
                 return f"there is no bucket {bucket}, or you may not see it"
-            self.folders()
+            list(self._infos("", recursive=False))
             self.write(PROBE, b"")
             self.delete(PROBE)
         except Exception as error:  # each library behind Arrow raises its own

@@ -6,11 +6,14 @@ its node does not see the folder, its trial actor asks it, and gets what it save
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
+
+logger = logging.getLogger(__name__)
 
 NOTICE_FILE = "save-now"
 """The file in a sweep's folder. It has the ids of the nodes that will be gone; none stands for all nodes."""
@@ -60,7 +63,10 @@ class NoticeBoard:
         notice_time = notice_for(self._trial.parent, self._node)
         if notice_time not in (None, self._saved_for):
             self._saved_for = notice_time
-            save_between(self._trial, self.reports, save)
+            try:
+                save_between(self._trial, self.reports, save)
+            except OSError as error:
+                logger.warning("%s continues from its last checkpoint, because none was saved: %s", self._trial, error)
 
 
 class Between(NamedTuple):
@@ -79,6 +85,7 @@ def save_between(trial: Path, reports: int, save: Callable[[Path], None]) -> Non
         shutil.rmtree(leftover, ignore_errors=True)
     partial.mkdir(parents=True)
     save(partial)
+    partial.touch()  # what comes from another node has that node's time
     partial.rename(folder)
 
 

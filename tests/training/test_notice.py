@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,27 @@ def test_a_trial_saves_once_for_each_notice_and_only_for_one_to_its_node(trial: 
     withdraw_notice(trial.parent)
     withdraw_notice(trial.parent)
     assert ask() == 2
+
+
+def test_what_cannot_be_saved_costs_the_trial_nothing_else(trial: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(directory: Path) -> None:
+        raise OSError("no space left on device")
+
+    give_notice(trial.parent)
+    NoticeBoard(trial, "node-1", reports=3).save_if_asked(fail)
+    assert "continues from its last checkpoint, because none was saved: no space left on device" in caplog.text
+    assert last_between(trial) is None
+
+
+def test_what_comes_from_a_node_whose_clock_is_wrong_counts_as_saved_now(trial: Path) -> None:
+    notice_time = give_notice(trial.parent)
+
+    def unpack(directory: Path) -> None:
+        write(directory)
+        os.utime(directory, (1000.0, 1000.0))
+
+    save_between(trial, 3, unpack)
+    assert saved_since(trial, notice_time)
 
 
 def test_a_worker_looks_for_the_notice_a_few_times_a_second(trial: Path, monkeypatch: pytest.MonkeyPatch) -> None:
