@@ -391,7 +391,7 @@ def names_module(search: str) -> bool:
 
 
 def with_usual(options: SweepOptions) -> SweepOptions:
-    """Return the options with the usual values of those that are None, where there is a usual value."""
+    """Return the options. Each that is None gets its usual value, if it has one."""
     return replace(options, **{name: TRAITS[name].usual for name in TRAITS if getattr(options, name) is None})
 
 

@@ -17,7 +17,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -164,9 +164,8 @@ class _WarmSession:
 
     def _saved_now(self, save: SaveFunction) -> dict[str, Any]:
         """Return a checkpoint and how many reports the trial has made; {} if there is no room for it."""
-        with suppress(OSError), tempfile.TemporaryDirectory(prefix="checkpoint-to-pass-") as folder:
-            save(Path(folder))
-            return {"archive": pack(Path(folder)), "reports": self._notices.reports}
+        with suppress(OSError):
+            return {"archive": _saved_archive(save), "reports": self._notices.reports}
         return {}
 
     def finished(self) -> dict[str, Any]:
@@ -184,17 +183,20 @@ class _WarmSession:
             if get_context().get_world_rank() == 0:
                 if self._save is None:
                     raise ValueError("a checkpoint is wanted, and report() has neither save= nor checkpoint=; add one")
-                archive = _save(self._save, command["path"])
+                if command["path"] is None:
+                    archive = retry_while_disk_is_full(partial(_saved_archive, self._save), "a checkpoint in /tmp")
+                else:
+                    directory = Path(command["path"])
+                    retry_while_disk_is_full(partial(_save_into, directory, self._save), f"a checkpoint in {directory}")
             command = MAILBOX.hand_in({"kind": "saved", "archive": archive})
         return command
 
 
-def _save(save: SaveFunction, path: str | None) -> bytes | None:
-    """Have a loop save into a folder. Without one, the trial actor is on another node: return the checkpoint."""
-    with tempfile.TemporaryDirectory(prefix="checkpoint-to-pass-") if path is None else nullcontext(path) as place:
-        directory = Path(place)
-        retry_while_disk_is_full(partial(_save_into, directory, save), f"a checkpoint in {directory}")
-        return pack(directory) if path is None else None
+def _saved_archive(save: SaveFunction) -> bytes:
+    """Have a loop save for a trial actor on another node, and return the checkpoint."""
+    with tempfile.TemporaryDirectory(prefix="checkpoint-to-pass-") as folder:
+        save(Path(folder))
+        return pack(Path(folder))
 
 
 def _save_into(directory: Path, save: SaveFunction) -> None:

@@ -79,7 +79,7 @@ class Forecast:
     def _pace_of(self, trial: TrialState) -> float | None:
         """Return the seconds that a trial needs for an epoch or a step; None before it has reported.
 
-        Its last report counts if it took less than the others: the trial may have more devices by now.
+        That is its pace at its last report, if it was quicker than before: the trial may have more devices by now.
         """
         mean_pace = self._state.seconds_each([trial])
         last_pace = trial.metrics.get(names.STEP_SECONDS, math.inf) / self._steps_each(trial)
