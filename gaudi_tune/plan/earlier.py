@@ -256,19 +256,20 @@ def best_that_fit(trials: Sequence[FrozenTrial], space: SearchSpace, objective: 
         space: The search space that the configurations must fit.
         objective: What makes a trial better than another.
     """
-    reported = [trial for trial in trials if trial.intermediate_values]
+    from gaudi_tune.sweep.search.sampler_view import best_report  # which imports Optuna
+
+    best_reports = [(trial, report) for trial in trials if (report := best_report(trial, objective))]
     outside: Counter[str] = Counter()
     fitting: list[tuple[float, dict[str, Any]]] = []
-    for trial in reported:
+    for trial, (_, value) in best_reports:
         if trial.state.name == "FAIL":
             continue
         misfits = [name for name, value in trial.params.items() if not _fits(space, name, value)]
         outside.update(misfits)
         config = {name: value for name, value in trial.params.items() if name in space.study_ranges}
         if config and not misfits:
-            score = objective.score(objective.best(trial.intermediate_values.values()))
-            fitting.append((score, config))
-    old_names = {name for trial in reported for name in trial.params}
+            fitting.append((objective.score(value), config))
+    old_names = {name for trial, _ in best_reports for name in trial.params}
     facts = [
         f"{len(fitting)} of {len(trials)} trials fit",
         *(f"{name} is new" for name in sorted(space.study_ranges.keys() - old_names)),

@@ -71,15 +71,14 @@ def search_of(plan: Plan, state: SweepState) -> list[dict[str, Any]]:
 
 
 def _searched(trial: TrialState, space: SearchSpace, objectives: Sequence[Objective]) -> dict[str, Any]:
-    values, failure = trial.curve, failure_of(trial, objectives)
-    best_step = max(values, key=lambda step: objectives[0].score(values[step]), default=None)
+    failure = failure_of(trial, objectives)
     return {
         "trial": trial.number,
         "status": trial.status if failure is None else "failed",
-        "value": None if best_step is None else values[best_step],
+        "value": trial.best,
         **({"point": list(trial.point)} if trial.point and len(objectives) > 1 else {}),
         **({"why": last_line(failure.text)} if failure is not None else {}),
-        "at": best_step,
+        "at": None if trial.best is None else trial.best_step,
         "config": {name: value for name, value in trial.began_with.items() if name in space.ranges},
     }
 

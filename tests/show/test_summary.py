@@ -10,7 +10,7 @@ from gaudi_tune import SweepOptions
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.result import result_lines
-from gaudi_tune.show.summary import summarise
+from gaudi_tune.show.summary import search_of, summarise
 from tests.helpers.fed_state import Fed
 from tests.helpers.quadratic import QUADRATIC
 
@@ -65,3 +65,17 @@ def test_the_best_may_have_failed_later_which_is_said(storage: Path) -> None:
     assert first.endswith("); later it failed: diverged: score is nan at epoch 2")
     fed.report(1, 4, 0.95)
     assert "failed" not in result_lines(plan.folder, summarise(plan, fed.state, {}))[0]
+
+
+def test_in_all_lists_a_failed_trial_counts_with_the_best_report_that_it_saved(storage: Path) -> None:
+    plan = make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu"))
+    fed = Fed()
+    fed.begin(1, 2)
+    fed.report(1, 1, 0.5)
+    fed.save(1)
+    for number in (1, 2):
+        fed.report(number, 2, 0.9)
+        fed.end(number, "failed", "its worker died", raised=True)
+    saved, unsaved = search_of(plan, fed.state)
+    assert (saved["value"], saved["at"], summarise(plan, fed.state, {})["best"]["value"]) == (0.5, 1, 0.5)
+    assert (unsaved["value"], unsaved["at"]) == (None, None)

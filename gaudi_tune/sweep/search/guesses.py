@@ -13,6 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.ranges import nearest
+from gaudi_tune.sweep.search.sampler_view import best_report
 
 GUESSED = "guessed"
 """User attribute of a trial that is a guess."""
@@ -39,8 +40,8 @@ def guesses_pay_off(trials: Sequence[FrozenTrial], objective: Objective, n_sourc
     """
     scores: dict[int, float] = {}
     for trial in trials:
-        if trial.intermediate_values:
-            scores[trial.number] = objective.score(objective.best(trial.intermediate_values.values()))
+        if best := best_report(trial, objective):
+            scores[trial.number] = objective.score(best[1])
         elif trial.state == TrialState.FAIL:
             scores[trial.number] = -math.inf
     guess_scores = [scores.pop(trial.number, -math.inf) for trial in trials if GUESSED in trial.user_attrs]

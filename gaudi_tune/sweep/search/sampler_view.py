@@ -142,12 +142,16 @@ class SamplerView:
             self._hopeless[number] = []
 
 
+def best_report(trial: FrozenTrial, objective: Objective) -> tuple[int, float] | None:
+    """Return the step and the value of the best report of a trial of a study; None if it has not reported."""
+    reports = trial.intermediate_values.items()
+    return max(reports, key=lambda report: objective.score(report[1]), default=None)
+
+
 def best_point(trial: FrozenTrial, objectives: Sequence[Objective]) -> list[float]:
     """Return all objectives in the best report of a trial of the sweep's study; empty if it has not reported."""
-    curve = trial.intermediate_values.values()
-    if not curve:
-        return []
-    return list(trial.user_attrs.get(ATTR_POINT) or [objectives[0].best(curve)])
+    best = best_report(trial, objectives[0])
+    return [] if best is None else list(trial.user_attrs.get(ATTR_POINT) or best[1:])
 
 
 def ran_out_of_memory(trial: FrozenTrial) -> bool:

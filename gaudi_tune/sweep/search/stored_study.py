@@ -23,7 +23,7 @@ from gaudi_tune.define.search_space import hyperparameter
 from gaudi_tune.define.sweep_plan import STUDY_FILE
 from gaudi_tune.private import optuna as internals
 from gaudi_tune.sweep.record.events import Outcome
-from gaudi_tune.sweep.search.sampler_view import ATTR_FAILURE, ATTR_POINT
+from gaudi_tune.sweep.search.sampler_view import ATTR_FAILURE, ATTR_POINT, best_report
 from gaudi_tune.sweep.search.study_trial import number_in_sweep
 
 PARTS_OF_DATABASE = ("", "-journal", "-wal")
@@ -155,12 +155,11 @@ def trial_summaries(
 
 
 def _trial_summary(trial: FrozenTrial, objective: Objective, *, is_paused: bool) -> dict[str, Any]:
-    values = trial.intermediate_values
-    best_step = max(values, key=lambda step: objective.score(values[step]), default=None)
+    best_step, best_value = best_report(trial, objective) or (None, None)
     summary: dict[str, Any] = {
         "trial": number_in_sweep(trial),
         "status": OUTCOMES.get(trial.state, "paused" if is_paused else "interrupted"),
-        "value": None if best_step is None else values[best_step],
+        "value": best_value,
     }
     if ATTR_POINT in trial.user_attrs:
         summary["point"] = list(trial.user_attrs[ATTR_POINT])
