@@ -53,5 +53,5 @@ NOTHING_GIVEN = GivenObjects()
 def describe_stop(stop: Any) -> str:
     """Return in words when Ray Tune's ``stop`` ends a trial."""
     if isinstance(stop, dict):
-        return f"a trial ends when {' or '.join(f'{name} reaches {value:g}' for name, value in stop.items())}"
+        return f"a trial ends when {' or '.join(f'{name} is {value:g} or more' for name, value in stop.items())}"
     return f"a trial ends when {getattr(stop, '__name__', type(stop).__name__)} says so"

@@ -245,10 +245,21 @@ def note_on_length(scheduler: TrialScheduler, plan: Plan) -> str:
     return f"its max_t is {longest:g}, and a trial has at most {budget}; {budget.unit}s={longest:g} makes them equal"
 
 
+def notes_on_stop(plan: Plan) -> list[str]:
+    """Return a remark if Ray Tune's ``stop`` has a limit for an objective of which less is better."""
+    stop, objective = plan.objects.stop, plan.objectives[0]
+    if not isinstance(stop, Mapping) or objective.name not in stop or objective.maximizes:
+        return []
+    return [
+        f"stop: as in Ray Tune, it ends a trial whose {objective.name} is high, although less is better here; "
+        f"target={stop[objective.name]:g} ends the sweep once a trial is as low as that"
+    ]
+
+
 def with_notes(plan: Plan) -> Plan:
     """Return a plan that says what Ray's objects do in it, once they are found to fit."""
-    scheduler, search_alg, notes = plan.objects.scheduler, plan.objects.search_alg, []
-    forgetful = []
+    scheduler, search_alg = plan.objects.scheduler, plan.objects.search_alg
+    notes, forgetful = notes_on_stop(plan), []
     if search_alg is not None:
         check_search(plan)
         if isinstance(search_alg, Searcher) and not keeps_searches(search_alg):

@@ -28,6 +28,7 @@ from ray.tune.search.optuna import OptunaSearch
 from ray.tune.stopper import MaximumIterationStopper, TrialPlateauStopper
 
 from gaudi_tune import Budget, Experiment, SweepError, SweepOptions, build_tuner
+from gaudi_tune.define.objective import Mode
 from gaudi_tune.on_ray.given.arguments import read_callbacks, read_stop
 from gaudi_tune.on_ray.given.rays_search import source_of
 from gaudi_tune.on_ray.given.users_callback import HOOKS, UsersCallback
@@ -226,7 +227,7 @@ def test_a_number_of_reports_is_the_budget_where_nothing_else_gives_one(
     assert budget(PLAIN) == "4 epochs"
     told = capsys.readouterr().out
     assert "given   callbacks: Counting; an error in one is logged, and the sweep continues" in told
-    assert "a trial ends when training_iteration reaches 4\n" in told
+    assert "a trial ends when training_iteration is 4 or more\n" in told
     assert "to resume the sweep, give build_tuner() the same objects again" in told
     assert budget(PLAIN, epochs=7) == "7 epochs"
     assert budget(replace(PLAIN, budget=Budget(epochs=6))) == "6 epochs"
@@ -273,6 +274,17 @@ def test_the_plan_says_what_a_scheduler_forgets_and_that_its_length_differs(stor
     assert "HyperBandForBOHB cannot keep its state: a resumed sweep begins it again" in told
     equal: Any = build_tuner(PLAIN, scheduler=ASHAScheduler(max_t=9), storage=storage, device="cpu", epochs=9)
     assert not equal.plan.objects.notes
+
+
+@pytest.mark.parametrize(("mode", "noted"), [("min", True), ("max", False)])
+def test_the_plan_says_that_stop_ends_trials_with_a_high_value_also_where_less_is_better(
+    mode: Mode, noted: bool, storage: Path
+) -> None:
+    experiment = replace(PLAIN, mode=mode)
+    tuner: Any = build_tuner(experiment, stop={"score": 0.3}, storage=storage, device="cpu")
+    told = "\n".join(plan_lines(tuner.plan))
+    assert "a trial ends when score is 0.3 or more" in told
+    assert ("target=0.3 ends the sweep once a trial is as low as that" in told) == noted
 
 
 def test_the_longest_trial_of_a_scheduler_is_the_budget_if_nothing_else_gives_one(storage: Path) -> None:
