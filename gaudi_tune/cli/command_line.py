@@ -235,7 +235,11 @@ def _run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) 
         start_ray(plan)
 
     tuner = SweepTuner(plan)
-    tuner.fit()
+    try:
+        tuner.fit()
+    except KeyboardInterrupt:  # a second Ctrl-C, while Tune ended
+        if tuner.run.summary is None:
+            raise
     assert tuner.run.summary is not None, "the sweep is over"
     for line in tuner.ending_lines():  # the result does not have them
         print(line, file=sys.stderr)

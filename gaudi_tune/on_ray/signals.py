@@ -14,6 +14,7 @@ from gaudi_tune.sweep.record.events import CTRL_C, HUNG_UP, PREEMPTED, TERMINATE
 
 STATUSES: dict[int, int] = {signal.SIGTERM: TERMINATED, signal.SIGHUP: HUNG_UP, signal.SIGUSR1: PREEMPTED}
 """The signals after which this process will be gone in seconds, and its exit status after each."""
+INTERRUPTED = Ending("interrupted (Ctrl-C)", status=CTRL_C)
 MAX_REQUESTS: dict[int, int] = {signal.SIGINT: 2, **dict.fromkeys(STATUSES, 1)}
 """How often each signal asks the sweep to end; one more ends the process."""
 
@@ -82,6 +83,6 @@ class Signals:
         elif number in STATUSES:
             self.ending = Ending(f"it received {signal.Signals(number).name}", status=STATUSES[number], at_once=True)
         elif self.ending is None:
-            self.ending = Ending("interrupted (Ctrl-C)", status=CTRL_C)
+            self.ending = INTERRUPTED
         else:
             self.ending = self.ending._replace(at_once=True)

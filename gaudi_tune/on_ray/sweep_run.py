@@ -31,6 +31,7 @@ from gaudi_tune.on_ray.given.rays_scheduler import RaysScheduler
 from gaudi_tune.on_ray.given.users_callback import UsersCallback
 from gaudi_tune.on_ray.given.users_stop import UsersStop
 from gaudi_tune.on_ray.scheduler import SweepScheduler
+from gaudi_tune.on_ray.signals import INTERRUPTED
 from gaudi_tune.on_ray.state_on_disk import StateOnDisk
 from gaudi_tune.on_ray.steering import Steering
 from gaudi_tune.on_ray.trials import last_failure, number_of
@@ -452,7 +453,9 @@ class SweepRun(KeptInProcess, tune.Callback):
             return
         self.early_end.watch.stop()  # it would end this process when Ray ends
         if self.summary is None:
-            self.early_end.ask(events.Ending(f"an error outside the trials: {error!r}", status=1, at_once=True))
+            is_ctrl_c = isinstance(error, KeyboardInterrupt)  # Tune no longer handles it once it has begun to end
+            other_ending = events.Ending(f"an error outside the trials: {error!r}", status=1, at_once=True)
+            self.early_end.ask(INTERRUPTED if is_ctrl_c else other_ending)
         self._close()
 
     def _close(self) -> None:

@@ -368,24 +368,36 @@ def test_a_group_that_cannot_start_fails_its_trial_with_the_reason_and_books_not
 class Raising(tune.Callback):
     """Fails when the sweep has begun, where Tune tells nobody that it is over."""
 
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
     def setup(self, **info: Any) -> None:
-        raise ValueError("nothing of a trial")
+        raise self._error
 
 
-def test_what_tune_raises_ends_the_sweep_in_good_order(ray_here: None, tmp_path: Path) -> None:
-    plan = make_plan(QUADRATIC, SweepOptions(storage=tmp_path, name="raises", device="cpu", num_samples=2))
+@pytest.mark.parametrize(
+    ("error", "why", "status"),
+    [
+        (ValueError("nothing of a trial"), "an error outside the trials: ValueError('nothing of a trial')", 1),
+        (KeyboardInterrupt(), "interrupted (Ctrl-C)", 130),
+    ],
+    ids=["error", "a second Ctrl-C"],
+)
+def test_what_tune_raises_ends_the_sweep_in_good_order(
+    error: BaseException, why: str, status: int, ray_here: None, tmp_path: Path
+) -> None:
+    name = f"raises-{status}"
+    plan = make_plan(QUADRATIC, SweepOptions(storage=tmp_path, name=name, device="cpu", num_samples=2))
     lines, before = JsonLinesTracker(tmp_path / "raises.jsonl"), signal.getsignal(signal.SIGTERM)
-    tuner = SweepTuner(plan, callbacks=[Raising()], trackers=[TRACKERS["mlflow"](plan), lines])
-    with pytest.raises(ValueError, match="nothing of a trial"):
+    tuner = SweepTuner(plan, callbacks=[Raising(error)], trackers=[TRACKERS["mlflow"](plan), lines])
+    with pytest.raises(type(error), match=str(error)):
         tuner.fit()
     assert signal.getsignal(signal.SIGTERM) == before
     summary = json.loads(plan.summary_file.read_text())
-    assert summary["ended_early"]["why"] == "an error outside the trials: ValueError('nothing of a trial')"
+    assert (summary["ended_early"]["why"], summary["ended_early"]["status"]) == (why, status)
     assert lines.lines()[-1]["event"] == "closed"
     run = next(
-        r
-        for r in mlflow.search_runs(experiment_names=["quadratic"], output_format="list")
-        if r.info.run_name == "raises"
+        r for r in mlflow.search_runs(experiment_names=["quadratic"], output_format="list") if r.info.run_name == name
     )
     assert run.info.status in ("FAILED", "KILLED")
     watch = [thread for thread in threading.enumerate() if thread.name == "ray-watch"]
