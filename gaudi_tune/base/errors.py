@@ -106,7 +106,7 @@ def place_of(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        is_generated = frame.filename == "<string>"  # a dataclass's
+        is_generated = frame.filename == "<string>" or frame.filename.startswith("<frozen ")  # a dataclass's; Python's
         if (
             frame.lineno
             and not is_generated

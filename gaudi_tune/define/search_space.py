@@ -28,6 +28,8 @@ MOST_HYPERPARAMETERS = 300
 """The largest number of hyperparameters: with more, planning takes seconds, and no sampler learns from trials."""
 DRAWS = 50
 """How many random draws show the names and ranges of a space: what a function asks for may depend on the answers."""
+MAX_RANGES = 4
+"""How many ranges of a hyperparameter the plan shows: a range that depends on a number has another one in each draw."""
 
 
 class WithPrior(NamedTuple):
@@ -324,12 +326,20 @@ class SearchSpace:
         }
 
     def in_words(self) -> dict[str, str]:
-        """Return the ranges and priors of each hyperparameter in words."""
-        words = {}
-        for name, ranges in self.ranges.items():
-            priors = dict.fromkeys(self._priors_of(name).values())
-            words[name] = ", or ".join(map(words_of, ranges)) + "".join(f", prior {prior}" for prior in priors)
-        return words
+        """Return the ranges and priors of each hyperparameter in words: ``0.01 to 0.1 (sgd)`` for one named sgd.lr."""
+        words: dict[str, list[str]] = {name: [] for name in self.ranges}
+        for draw in self.draws:
+            for name, range_ in draw.ranges.items():
+                study_name = draw.study_names[name]
+                branch = study_name.rpartition(".")[0]
+                prior = f", prior {self.priors[study_name]}" if study_name in self.priors else ""
+                text = words_of(range_) + prior + (f" ({branch})" if branch else "")
+                if text not in words[name]:
+                    words[name].append(text)
+        return {
+            name: ", or ".join(texts) if len(texts) <= MAX_RANGES else f"{texts[0]}, or another range in other trials"
+            for name, texts in words.items()
+        }
 
     def _priors_of(self, name: str) -> dict[str, Any]:
         """Return the priors of a hyperparameter, by the study's names for it."""

@@ -19,6 +19,7 @@ from ray.exceptions import (
 
 from gaudi_tune.base.failure import Failure, FailureKind, fingerprint_of, message_of, name_of_type
 from gaudi_tune.base.words import MAX_LINE, harmless, last_line, shortened
+from gaudi_tune.group.clean.own_code import is_own_file
 from gaudi_tune.private.ray_core import was_killed_for_memory
 from gaudi_tune.private.ray_train import (
     WorkerGroupStartupFailedError,
@@ -167,7 +168,8 @@ def text_of_loop(error: BaseException, started_in: Path | None = None) -> str:
     """
     text = shortened(harmless("".join(traceback.format_exception(error)).rstrip()), MAX_ERROR)
     frames = traceback.extract_tb(error.__traceback__)
-    place = "".join(f" at {Path(frame.filename).name}:{frame.lineno} ({frame.line})" for frame in frames[-1:])
+    own_frames = [frame for frame in frames if is_own_file(frame.filename)] or frames
+    place = "".join(f" at {Path(frame.filename).name}:{frame.lineno} ({frame.line})" for frame in own_frames[-1:])
     message = shortened(harmless(message_of(error)), MAX_LINE)
     if not isinstance(error, Exception):
         description = " ".join(filter(None, (type(error).__name__, message)))

@@ -115,6 +115,9 @@ def test_each_branch_may_have_a_prior_of_its_own() -> None:
             trial.suggest_float("adamw.lr", 1e-5, 1e-3, log=True, prior=1e-4)
 
     assert SearchSpace(space).priors == {"optimizer": "sgd", "sgd.lr": 0.1, "adamw.lr": 1e-4}
+    words = SearchSpace(space).in_words()["lr"]
+    assert "0.001 to 1, logarithmic, prior 0.1 (sgd)" in words
+    assert "1e-05 to 0.001, logarithmic, prior 0.0001 (adamw)" in words
 
 
 def test_a_prior_outside_its_range_is_an_error() -> None:
@@ -130,6 +133,7 @@ def test_a_range_may_depend_on_what_was_drawn_before() -> None:
 
     space = SearchSpace(nested)
     assert len(space.ranges["high"]) == 50
+    assert space.in_words()["high"].endswith(" to 1, or another range in other trials")
     assert space.outside({"low": 0.4, "high": 0.5}) == []
     assert space.outside({"low": 0.4, "high": 0.3}) == ["high"]
 

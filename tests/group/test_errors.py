@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,16 @@ def test_what_would_end_the_process_is_named_with_what_to_do(error: BaseExceptio
     last = text_of_loop(error).splitlines()[-1]
     assert last.startswith(f"your train loop ended its process ({named})")
     assert last.endswith("return to end a trial, or raise an error to fail it")
+
+
+def test_of_what_ends_the_process_in_a_library_the_users_line_is_named() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", required=True)
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args([], argparse.Namespace(data="reviews"))  # which argparse does not accept
+    last = text_of_loop(ended.value).splitlines()[-1]
+    assert "(SystemExit 2) at test_errors.py:" in last
+    assert 'parser.parse_args([], argparse.Namespace(data="reviews"))' in last
 
 
 def _failure_of(error: Exception, out_of_memory: bool = False) -> Failure:

@@ -164,7 +164,8 @@ class MlflowTracker:
         self._load(self._outbox)
         if SWEEP not in self._runs:
             self._begin_sweep(time_ms)
-        tags = {"devices": plan.devices.reason, "data": "; ".join(plan.facts), **provenance()}
+        devices = f"{plan.devices.count} {plan.devices.type.kind}: {plan.devices.reason}"
+        tags = {"devices": devices, "data": "; ".join(plan.facts), **provenance()}
         self._put(Update(run=SWEEP, time_ms=time_ms, tags=tags, status="RUNNING"))
         kind = DeliveryProcess if ForkServer.running is not None else Sender
         self._sender = kind(plan.tracking_uri, self._outbox)

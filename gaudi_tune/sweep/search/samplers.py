@@ -14,6 +14,7 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler
 
 from gaudi_tune.base.errors import SweepError, users_error
+from gaudi_tune.base.failure import message_of
 from gaudi_tune.base.words import did_you_mean
 from gaudi_tune.define.options import names_module
 from gaudi_tune.define.sweep_plan import Plan
@@ -106,8 +107,13 @@ def try_sampler(plan: Plan, sampler: BaseSampler | None = None) -> BaseSampler |
         space.propose(study)
     except SweepError:
         raise
+    except ImportError as error:
+        raise SweepError(
+            f"--search {search}: this sampler needs a package that is not installed ({message_of(error)}); install "
+            f"it, or take gp or tpe"
+        ) from error
     except (Exception, SystemExit) as error:
-        # Each sampler has its own needs: a package that is not installed, ranges of one kind, one objective.
+        # Each sampler has its own needs: ranges of one kind, one objective.
         raise SweepError(
             f"--search {search}: this sampler cannot search this space ({users_error(error)}); fix that, or take gp or "
             f"tpe"
