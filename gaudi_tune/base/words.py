@@ -83,8 +83,10 @@ def is_digits(text: str) -> bool:
 
 
 def did_you_mean(name: str, candidates: Sequence[str]) -> str:
-    """Return " (did you mean X?)" with the candidate that resembles the name most, or "" if none does."""
-    return "".join(f" (did you mean {match}?)" for match in get_close_matches(name, candidates, n=1))
+    """Return " (did you mean X?)" with the candidate that resembles the name most, or "" if none does. Dashes at the
+    beginning of both do not count."""
+    by_word = {candidate.lstrip("-"): candidate for candidate in candidates}
+    return "".join(f" (did you mean {by_word[match]}?)" for match in get_close_matches(name.lstrip("-"), by_word, n=1))
 
 
 def shown(text: str, longest: int = 500) -> str:

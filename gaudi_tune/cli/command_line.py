@@ -106,7 +106,9 @@ def parse_options(
     for argument in arguments:
         name = argument.partition("=")[0].replace("_", "-")
         if argument.startswith("--") and name not in FLAGS:
-            raise SweepError(f"there is no option {name}{did_you_mean(name, FLAGS)}; --help lists all")
+            hint = did_you_mean(name, FLAGS)
+            setting = f"a hyperparameter or a setting is given as --set {name[2:].replace('-', '_')}=VALUE, and "
+            raise SweepError(f"there is no option {name}{hint}; {'' if hint else setting}--help lists all")
     defaults = dict(defaults or {})
     options = _parse(arguments, description, defaults)
     if options.config is None:

@@ -123,6 +123,7 @@ def test_a_repeated_set_keeps_all_its_values() -> None:
         (["--num_samples=3", "--num-samples", "4"], "--num-samples: it is given 2 times"),
         (["--", "--epochs", "3"], "--: options cannot follow this; leave it out"),
         (["--epoch", "3"], r"there is no option --epoch \(did you mean --epochs\?\); --help lists all"),
+        (["--weight-decay=0.1"], "no option --weight-decay; a hyperparameter .* is given as --set weight_decay=VALUE,"),
         (["--no-dry-run"], r"there is no option --no-dry-run \(did you mean --dry-run\?\)"),
         (
             ["--hang-minutes", "1e-9"],
