@@ -84,7 +84,7 @@ def message_of(error: BaseException) -> str:
     """Return the message of an error; "" if it cannot be read."""
     try:
         return str(error)
-    except Exception:  # a class of the user's own may raise anything
+    except BaseException:  # a class of the user's own may raise anything, and even end the process
         return ""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-MAX_JSON_BYTES = 256 * 2**20
+MAX_JSON_BYTES = 64 * 2**20
 """The largest JSON file that is read. The summary of ten thousand trials has about 10 MB."""
 MAX_DEPTH = 100
 """How deep JSON may be nested: what reads or writes it later calls itself for each level."""

@@ -223,7 +223,10 @@ def list_sweeps(storage: Path) -> list[dict[str, Any]]:
                 _row(sweep)  # which a value of another type does not survive
             sweeps.append(sweep)
         except SweepError as error:  # noqa: PERF203
-            modified_at = (folder / SWEEP_FILE).lstat().st_mtime
+            try:
+                modified_at = (folder / SWEEP_FILE).lstat().st_mtime
+            except OSError:  # it has just been removed
+                continue
             sweeps.append({"name": folder.name, "state": f"cannot be read: {error}", "began": modified_at})
     return sorted(sweeps, key=lambda sweep: -sweep["began"])
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError, written
 
 Mode: TypeAlias = Literal["max", "min"]
@@ -42,6 +43,13 @@ QUALIFIERS = frozenset(
 """Words after such a word that leave its meaning as it is: ``error_rate``, but not ``error_reduction``."""
 
 
+SET_BY_SWEEP = frozenset(
+    {
+        names.DEVICES, names.ENDS_ITSELF, names.LOST_SECONDS, names.NEW_WORKERS, names.SECOND, names.START_SECONDS,
+        names.STARTS_OVER, names.STEP_SECONDS, names.WORKERS,
+    }
+)  # fmt: skip
+"""Entries of a report that the sweep sets itself, whatever the train loop reports."""
 SET_BY_TUNE = frozenset(
     {
         "checkpoint_dir_name", "config", "date", "done", "episodes_total", "experiment_tag", "hostname",
@@ -50,6 +58,10 @@ SET_BY_TUNE = frozenset(
     }
 )  # fmt: skip
 """Entries of a report that Ray Tune sets itself, whatever the train loop reports."""
+
+
+HYPERPARAMETERS = "config/"
+"""The prefix that Ray Tune gives the hyperparameters in a report."""
 
 
 def usual_mode(metric: str) -> Mode | None:
@@ -165,15 +177,21 @@ class Objective:
 
 
 def _check_metric(name: object) -> None:
-    if not isinstance(name, str) or not name or name != name.strip():
+    if not isinstance(name, str) or not name or name != name.strip() or not name.isprintable():
         raise SweepError(
             f"metric must be the name of one number that the train loop reports, but got {written(name)}; give it as a "
             f"text, such as 'val_loss'"
         )
-    if name in SET_BY_TUNE:
+    owner = "Ray Tune does" if name in SET_BY_TUNE else "the sweep does" if name in SET_BY_SWEEP else ""
+    if owner:
         raise SweepError(
-            f"metric must be a name that Ray Tune does not set itself, but got {name!r}; report the number under "
-            f"another name, such as 'my_{name}'"
+            f"metric must be a name that {owner} not set itself, but got {name!r}; report the number under another "
+            f"name, such as 'my_{name}'"
+        )
+    if name.startswith(HYPERPARAMETERS):
+        raise SweepError(
+            f"metric must be a number that the train loop reports, but for Ray Tune {name!r} is a hyperparameter; "
+            f"report the number under another name"
         )
 
 

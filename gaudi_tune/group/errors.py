@@ -120,7 +120,8 @@ def failure_of(error: BaseException) -> Failure:
 
 def _failure_of_loss(loss: BaseException, text: str) -> Failure:
     """Return the failure that a loss is; the last line of its text says what may have happened."""
-    if was_killed_for_memory(loss):
+    lost = [error for error in _errors_in(loss) if isinstance(error, LOSS_ERRORS)]
+    if any(map(was_killed_for_memory, lost)):
         hint = "out of memory on the host, so Ray killed processes: fewer or smaller trials at a time need less"
         return Failure(FailureKind.HOST_OUT_OF_MEMORY, f"{text}\n{hint}")
     if any(isinstance(error, LOSS_ERRORS) for error in _errors_of_workers(loss)):
@@ -171,8 +172,11 @@ def text_of_loop(error: BaseException, started_in: Path | None = None) -> str:
     own_frames = [frame for frame in frames if is_own_file(frame.filename)] or frames
     place = "".join(f" at {Path(frame.filename).name}:{frame.lineno} ({frame.line})" for frame in own_frames[-1:])
     message = shortened(harmless(message_of(error)), MAX_LINE)
-    if not isinstance(error, Exception):
-        description = " ".join(filter(None, (type(error).__name__, message)))
+    if isinstance(inner_errors := getattr(error, "exceptions", None), tuple):  # an ExceptionGroup, from Python 3.11 on
+        first = " ".join(f"{name_of_type(inner_errors[0])}: {message_of(inner_errors[0])}".split())
+        text += f"\n{name_of_type(error)}: {harmless(last_line(message))}; the first of them is {harmless(first)}"
+    elif not isinstance(error, Exception):
+        description = " ".join([type(error).__name__, *message.split()])
         text += (
             f"\nyour train loop ended its process ({description}){place}: return to end a trial, or raise an "
             f"error to fail it"
@@ -186,7 +190,11 @@ def text_of_loop(error: BaseException, started_in: Path | None = None) -> str:
 
 def _hint_of_folder(error: FileNotFoundError, started_in: Path | None) -> str:
     """Return where a train loop has looked for a file of a relative path; "" if the path is a full one."""
-    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+    try:
+        file = error.filename
+    except BaseException:  # a class of the user's own may raise anything
+        return ""
+    path = Path(os.fsdecode(file)) if isinstance(file, str | bytes) else None
     if path is not None and path.is_absolute():
         return ""
     try:

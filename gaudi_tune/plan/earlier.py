@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -34,6 +33,8 @@ from gaudi_tune.sweep.record.sweep_file import (
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
+MAX_UNIT_S = 1e7
+"""Seconds that an epoch may have taken in an earlier sweep: a third of a year. More is damage."""
 MAX_LEARNED = 5
 """How many trials of each sweep are learned from: the best of those that fit the search space."""
 
@@ -213,7 +214,7 @@ def unit_seconds(plan: Plan, summaries: Iterable[tuple[str, Mapping[str, Any]]])
     )
     for name, summary in summaries:
         seconds = (summary.get("seconds_each") or {}).get(plan.budget.unit)
-        if isinstance(seconds, float) and 0 < seconds < math.inf and _training_fingerprint(summary) == fingerprint:
+        if isinstance(seconds, float) and 0 < seconds < MAX_UNIT_S and _training_fingerprint(summary) == fingerprint:
             return seconds, name
     return None
 

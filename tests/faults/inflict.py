@@ -18,12 +18,13 @@ import psutil
 from gaudi_tune.define.sweep_plan import STUDY_FILE
 from gaudi_tune.show.trackers.outbox import STATE_FILE as DELIVERED_FILE
 from gaudi_tune.sweep.record.events import CTRL_C, HUNG_UP, PREEMPTED, TERMINATED
-from gaudi_tune.sweep.record.state_log import STATE_LOG, records_in
+from gaudi_tune.sweep.record.state_log import STATE_LOG
 from gaudi_tune.training.checkpoint import STATE_FILE, read_state
 from tests.faults.accumulating import EPOCHS, HURRY
 from tests.faults.disk import frozen
 from tests.faults.sweep import UP_WITHIN_S, Sweep
 from tests.helpers.mlflow_server import Server
+from tests.helpers.state_records import records_in
 
 ENDS_WITHIN_S = 90
 """How long a driver may take to end that was told to, or whose Ray is gone."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import builtins
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +50,10 @@ def test_the_last_line_says_that_the_hosts_memory_was_full() -> None:
     failure = failure_of(KILLED)
     assert failure.kind == FailureKind.HOST_OUT_OF_MEMORY
     assert failure.text.splitlines()[-1].startswith("out of memory on the host")
-    untyped = WorkerGroupError("killed, as the node was running low on memory", {0: ActorDiedError()})
-    assert failure_of(untyped).kind == FailureKind.HOST_OUT_OF_MEMORY
+    untyped = WorkerHealthCheckFailedError("killed, as the node was running low on memory", ActorDiedError())
+    assert failure_of(WorkerGroupError("1 worker failed", {0: untyped})).kind == FailureKind.HOST_OUT_OF_MEMORY
+    of_loop = {0: ActorDiedError(), 1: RuntimeError("the shelf is low on memory cards")}
+    assert failure_of(WorkerGroupError("low on memory", of_loop)).kind == FailureKind.LOST
 
 
 def test_the_last_line_says_what_may_have_ended_a_process() -> None:
@@ -161,6 +165,41 @@ def test_of_what_ends_the_process_in_a_library_the_users_line_is_named() -> None
     last = text_of_loop(ended.value).splitlines()[-1]
     assert "(SystemExit 2) at test_errors.py:" in last
     assert 'parser.parse_args([], argparse.Namespace(data="reviews"))' in last
+
+
+class EndingError(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class NamelessError(FileNotFoundError):
+    @property
+    def filename(self) -> str:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("error", [EndingError(), NamelessError()])
+def test_an_error_whose_text_or_file_cannot_be_had_is_the_loops(error: Exception) -> None:
+    assert _failure_of(error).kind == FailureKind.LOOP_ERROR
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python has exception groups since 3.11")
+def test_the_last_line_of_a_group_of_errors_names_it_and_the_first_of_them() -> None:
+    group: Any = vars(builtins)["ExceptionGroup"]
+    text = text_of_loop(group("two of my files are bad", [ValueError("a\n is bad"), KeyError("b")]))
+    last = text.splitlines()[-1]
+    assert last.startswith("ExceptionGroup: two of my files are bad (2 sub-exceptions)")
+    assert last.endswith("; the first of them is ValueError: a is bad")
+
+
+def test_what_a_loop_says_at_its_end_is_one_line() -> None:
+    assert "(SystemExit bye fake)" in text_of_loop(SystemExit("bye\nfake")).splitlines()[-1]
+
+
+@pytest.mark.parametrize("error", [ValueError("PT_DEVMEM_X is no switch"), RuntimeError("set PT_DEVMEM in my config")])
+def test_a_word_of_habanas_allocator_is_no_full_memory(error: Exception) -> None:
+    assert not HPU.is_out_of_memory(error)
+    assert HPU.is_out_of_memory(RuntimeError("[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size"))
 
 
 def _failure_of(error: Exception, out_of_memory: bool = False) -> Failure:

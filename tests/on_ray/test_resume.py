@@ -23,13 +23,14 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.sweep_plan import STUDY_FILE
 from gaudi_tune.on_ray.tune_files import CONTROLLER, FILES, PROPOSALS, PUT_BACK, put_back, read_kept_state
 from gaudi_tune.sweep.record.events import TERMINATED
-from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, pack, read_log, records_in
+from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, pack, read_log
 from gaudi_tune.sweep.search.stored_study import stored_trials, study_address
 from gaudi_tune.sweep.search.study_record import PARTS, KeptStudy, StudyRecord
 from tests.faults.check import check
 from tests.faults.inflict import Inflict
 from tests.faults.sweep import DRIVER, UP_WITHIN_S, Sweep
 from tests.helpers.fed_state import Fed
+from tests.helpers.state_records import records_in
 
 pytestmark = [pytest.mark.workers, pytest.mark.with_the_others]
 

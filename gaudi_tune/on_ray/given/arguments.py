@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, update_wrapper
@@ -132,8 +133,10 @@ def read_stop(stop: Any) -> Any:
         return stop
     if isinstance(stop, Mapping):
         for name, value in stop.items():
-            if not isinstance(name, str) or not isinstance(value, Real):
-                raise SweepError(f"stop: {name!r}: {written(value)} is no number for a metric; give one, {example}")
+            if not isinstance(name, str) or not isinstance(value, Real) or not math.isfinite(value):
+                raise SweepError(
+                    f"stop: {name!r}: {written(value)} is no finite number for a metric; give one, {example}"
+                )
         return dict(stop)
     if isinstance(stop, list | tuple) and stop and all(isinstance(part, Stopper) for part in stop):
         return CombinedStopper(*stop)

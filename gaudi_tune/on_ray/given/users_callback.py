@@ -39,7 +39,7 @@ class UsersCallback(KeptInProcess, tune.Callback):
     def _call(self, hook: str, *arguments: Any, **info: Any) -> Any:
         try:
             return getattr(self._callback, hook)(*arguments, **info)
-        except Exception:
+        except (Exception, SystemExit):
             if hook not in self._failed:
                 self._failed.add(hook)
                 logger.exception(
@@ -54,7 +54,7 @@ class UsersCallback(KeptInProcess, tune.Callback):
         state = self._call("get_state")
         try:
             return None if state is None else bytes(cloudpickle.dumps(state))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if "pickle" not in self._failed:
                 self._failed.add("pickle")
                 logger.warning("the state of the callback %s cannot be kept (%s)", self.name, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any
 
 from ray.tune.stopper import Stopper
@@ -45,6 +46,8 @@ class UsersStop:
         for name, value in self._stop.items():
             if name not in result:
                 self._warn("stop names %s, which no report has; it ends no trial by that", name)
+            elif not isinstance(result[name], Real):
+                self._warn("stop names %s, which a report has without a number; that ends no trial", name)
             elif result[name] >= value:
                 return f"{name} {result[name]:.4g} reached the {value:g} of its stop"
         return ""
@@ -52,11 +55,11 @@ class UsersStop:
     def _ask(self, question: Callable[[], bool]) -> bool:
         try:
             return bool(question())
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._warn("stop failed (%s); it counts as no, and further errors are not shown", error)
             return False
 
     def _warn(self, message: str, cause: object) -> None:
         if not self._has_failed:
             self._has_failed = True
-            logger.warning(message, cause, exc_info=isinstance(cause, Exception))
+            logger.warning(message, cause, exc_info=isinstance(cause, BaseException))

@@ -22,8 +22,8 @@ STORE = HOME / "mlflow" / "store"
 """The default tracking store: an SQLite file and a folder of artifacts."""
 STORE_URI = f"sqlite:///{STORE / 'mlflow.db'}"
 SQLITE = "sqlite:///"
-MEMORY_URIS = ("sqlite://", "sqlite:///", "sqlite:///:memory:")
-"""Addresses of databases that SQLite keeps in memory."""
+IN_MEMORY = re.compile(r"sqlite(\+\w+)?://(/?(\?.*)?|.*:memory:.*|.*\bmode=memory\b.*)", re.IGNORECASE | re.DOTALL)
+"""Matches addresses of databases that SQLite keeps in memory."""
 ANSWER_WITHIN_S = 8
 """How long a tracking server may take to answer the check before a sweep."""
 
@@ -46,7 +46,7 @@ def tracking_uri(option: str | None) -> str:
     database in memory.
     """
     uri = option or os.environ.get("MLFLOW_TRACKING_URI") or STORE_URI
-    if uri.partition("?")[0] in MEMORY_URIS:
+    if IN_MEMORY.fullmatch(unquote(uri)):
         raise SweepError(
             f"--tracking-uri {uri}: this database is in memory and ends with the process; give a file, such as "
             f"{STORE_URI}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import pickle
 import struct
@@ -12,15 +13,19 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, ClassVar
 
 import cloudpickle
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from gaudi_tune.base.reading import from_json, read_regular_file
+from gaudi_tune.base.reading import from_json, open_regular_file
 from gaudi_tune.base.writing import atomic_write
+from gaudi_tune.private.unpickler import CautiousUnpickler
+
+logger = logging.getLogger(__name__)
 
 STATE_LOG = "state.log"
 """The log's name in a sweep's folder."""
@@ -147,15 +152,24 @@ class Unknown(metaclass=_Inert):
     def append(cls, *values: Any) -> None:
         """Do nothing."""
 
-    extend = add = __setstate__ = append
+    extend = add = append
 
 
-class _DataUnpickler(pickle.Unpickler):
+class _DataUnpickler(CautiousUnpickler):
     """An unpickler that knows a few types, and looks no other name up."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a type of :data:`PLAIN_TYPES`; :class:`Unknown` in place of anything else."""
         return PLAIN_TYPES.get((module, name), Unknown)
+
+    def load_build(self) -> None:
+        """Set the attributes of an object; those of :class:`Unknown`, which has none, are dropped."""
+        if self.stack[-2] is Unknown:
+            self.stack.pop()
+        else:
+            super().load_build()
+
+    dispatch: ClassVar[dict[int, Any]] = {**CautiousUnpickler.dispatch, pickle.BUILD[0]: load_build}
 
 
 def read_paused(folder: Path) -> set[int]:
@@ -164,27 +178,54 @@ def read_paused(folder: Path) -> set[int]:
     Reads data alone, and runs nothing.
     """
     paused = set[int]()
-    with suppress(ValueError, LookupError, TypeError, OSError):
-        for public, _ in _unpack_records(folder):
-            paused = {int(number) for number in public[PAUSED]}
+    with suppress(ValueError, LookupError, TypeError, OSError), open_regular_file(folder / STATE_LOG) as file:
+        for record, is_whole in _packed_records(file):
+            # The JSON is at the beginning of a record, and the rest is not needed.
+            public, end_of_line, _ = zlib.decompressobj().decompress(record, MAX_PUBLIC_BYTES).partition(b"\n")
+            if is_whole and end_of_line:
+                paused = {int(number) for number in from_json(public)[PAUSED]}
     return paused
 
 
 def _unpack_records(folder: Path) -> Iterator[tuple[Any, bytes]]:
     """Yield the JSON and the pickled parts of each whole record of a log."""
     try:
-        content = read_regular_file(folder / STATE_LOG)
+        file = open_regular_file(folder / STATE_LOG)
     except FileNotFoundError as error:
         raise ValueError(f"there is no {STATE_LOG}") from error
-    for begin, end in records_in(content):
-        try:
-            unpacked = _unpack(content[begin:end])
-        except zlib.error as error:
-            if begin < end < len(content):
-                raise ValueError(f"a record in the middle of {STATE_LOG} is damaged") from error
-            break  # the last record was cut off
-        public, _, pickled = unpacked.partition(b"\n")
-        yield from_json(public[:MAX_PUBLIC_BYTES]), pickled
+    with file:
+        problem: Exception | None = None
+        for record, is_whole in _packed_records(file):
+            if problem is not None:
+                raise ValueError(f"a record in the middle of {STATE_LOG} is damaged") from problem
+            try:
+                unpacked = _unpack(record)
+            except zlib.error as error:
+                problem = error
+                if is_whole:
+                    logger.warning("%s: its last record is damaged, and the one before it counts", folder / STATE_LOG)
+                continue
+            public, _, pickled = unpacked.partition(b"\n")
+            yield from_json(public[:MAX_PUBLIC_BYTES]), pickled
+
+
+def _packed_records(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
+    """Yield the records of a log, packed, and whether each has its whole length. The last one may be cut off.
+
+    Raises:
+        ValueError: The length of a record is damaged, or too large.
+    """
+    while len(header := file.read(_HEADER.size)) == _HEADER.size:
+        length, _ = _HEADER.unpack(header)
+        if header != _header(length):
+            offset = file.tell() - len(header)
+            if not header.strip(b"\0") and not any(part.strip(b"\0") for part in iter(partial(file.read, 2**20), b"")):
+                return  # a crash left room for a record that was not written
+            raise ValueError(f"the length of a record in {STATE_LOG} is damaged, at byte {offset}")
+        if length > MAX_RECORD_BYTES:
+            raise ValueError(f"a record of {STATE_LOG} has more than {MAX_RECORD_BYTES / 2**30:.0f} GB")
+        record = file.read(length)
+        yield record, len(record) == length
 
 
 def _unpack(record: bytes) -> bytes:
@@ -200,21 +241,3 @@ def _unpack(record: bytes) -> bytes:
 
 def _header(length: int) -> bytes:
     return _HEADER.pack(length, zlib.crc32(length.to_bytes(8, "big")))
-
-
-def records_in(content: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where each record of a log begins, after its header, and ends.
-
-    Raises:
-        ValueError: The length of a record is damaged.
-    """
-    offset = 0
-    while offset + _HEADER.size <= len(content):
-        length, _ = _HEADER.unpack_from(content, offset)
-        begin = offset + _HEADER.size
-        if content[offset:begin] != _header(length):
-            if not content[offset:].strip(b"\0"):
-                return  # a crash left room for a record that was not written
-            raise ValueError(f"the length of a record in {STATE_LOG} is damaged, at byte {offset}")
-        offset = begin + length
-        yield begin, offset

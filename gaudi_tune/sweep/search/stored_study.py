@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import time
 from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -113,6 +114,11 @@ def _copy_if_there(source: Path, target: Path) -> None:
 
 def _trials_in(file: Path, study_name: str) -> list[FrozenTrial]:
     """Return the trials of a study; none if the database does not have it."""
+    with closing(sqlite3.connect(file)) as database:
+        # A view may compute for ever, and a virtual table, too: Optuna makes neither.
+        query = "SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE 'create virtual%'"
+        if made := database.execute(query).fetchone():
+            raise ValueError(f"{made[0]!r} in it is no table of Optuna's")
     # The check of the version takes as long as all else, and another version is an error without it, too.
     storage = RDBStorage(f"sqlite:///{file}", skip_compatibility_check=True)
     try:

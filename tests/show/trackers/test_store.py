@@ -115,7 +115,14 @@ def test_a_database_in_a_file_has_its_artifacts_beside_it() -> None:
     assert artifact_folder("http://team:5000", "bert") is None, "the server says where"
 
 
-@pytest.mark.parametrize("uri", ["sqlite://", "sqlite:///:memory:", "sqlite:///", "sqlite:///:memory:?cache=shared"])
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "sqlite://", "sqlite:///:memory:", "sqlite:///", "sqlite:///:memory:?cache=shared", "sqlite+pysqlite://",
+        "sqlite+pysqlite:///:memory:", "sqlite:///file::memory:?uri=true", "sqlite:///file:x?mode=memory&uri=true",
+        "SQLite:///?timeout=5", "sqlite:///file:%3Amemory%3A?uri=true",
+    ],
+)  # fmt: skip
 def test_a_database_in_memory_is_no_store(uri: str) -> None:
     with pytest.raises(SweepError, match=r"is in memory and ends with the process; give a file, such as sqlite:///"):
         tracking_uri(uri)

@@ -13,8 +13,9 @@ import optuna
 import pytest
 
 from gaudi_tune.sweep.record import state_log
-from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, Unknown, pack, read_log, read_paused, records_in
+from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, Unknown, pack, read_log, read_paused
 from tests.helpers.full_disk import disk_full_at
+from tests.helpers.state_records import records_in
 
 
 def record(at: int, trials: dict[int, Any]) -> dict[str, dict[str, Any]]:
