@@ -91,6 +91,8 @@ def main() -> None:
     show(results)
     counts = {what: sum(result.faults[what] for result in results) for what in WHAT}
     print(json.dumps({"kinds": len(results), "runs": sum(len(result.back_after_s) for result in results), **counts}))
+    if any(counts.values()):
+        sys.exit(1)
 
 
 def read_results(file: Path | None) -> dict[str, Result]:

@@ -32,6 +32,9 @@ EXPECTED_SPEEDUP = 1.7
 falls short where the batch is large. What is measured decides whether other trials grow as far."""
 MIN_SPEEDUP = 1.1
 """A wider trial must have become this many times as fast, or none grows as far again."""
+SLOW_REPORTS = 3
+"""How many reports of a wider trial must have taken as long as before, since a single one may have waited for
+something else."""
 MAX_FAILED_MOVES = 2
 """A trial that failed to move this often stays: other trials may have taken the devices, or it cannot train there."""
 
@@ -50,6 +53,8 @@ class _TrialGrowth:
     """The most devices that its configuration allows; None until somebody asks."""
     measured_width: int = 0
     """How many devices it had when ``report_seconds`` was measured."""
+    slow_reports: int = 0
+    """How many reports in a row took as long on more devices as before on fewer."""
     report_seconds: float | None = None
     """How long it trained for its last report, without what the start of workers took; None until that is known."""
 
@@ -104,12 +109,13 @@ class Growth:
 
         old_width, old_seconds = growth.measured_width, growth.report_seconds
         seconds = max(0.0, float(metrics.get(names.STEP_SECONDS, 0.0)) - untrained_seconds)
-        growth.measured_width, growth.report_seconds = width, seconds
-        if old_seconds is None or width <= old_width or width > self._useful_width:
-            return
-        if seconds * MIN_SPEEDUP > old_seconds:
+        if old_seconds is not None and old_width < width <= self._useful_width and seconds * MIN_SPEEDUP > old_seconds:
+            growth.slow_reports += 1
+            if growth.slow_reports < SLOW_REPORTS:
+                return
             self._useful_width = width / 2
             logger.info("trial %03d is no faster on %d devices: no trial grows that far again", trial.number, width)
+        growth.measured_width, growth.report_seconds, growth.slow_reports = width, seconds, 0
 
     def after_report(self, state: SweepState, trial: TrialState, promoted: int) -> Place | None:
         """Return the devices that a trial moves to; None if it keeps those it has.

@@ -207,9 +207,21 @@ def test_where_a_trial_is_no_faster_none_grows_as_far(plan: Plan) -> None:
     node.begin_all("0", "4")
     assert node.after(1, 10, "0", value=0.9) == Place(4, (0, 1, 2, 3))
     assert node.after(1, 11, "0123", value=0.9, took=95.0, start=10.0) is None  # the first time takes longer
-    assert node.after(1, 12, "0123", value=0.9, took=95.0) == Place(2, (2, 3))
-    assert node.after(1, 13, "23", value=0.9, took=60.0, start=10.0) is None
+    assert node.after(1, 12, "0123", value=0.9, took=95.0) is None
+    assert node.after(1, 13, "0123", value=0.9, took=95.0) is None
+    assert node.after(1, 14, "0123", value=0.9, took=95.0) == Place(2, (2, 3))
+    assert node.after(1, 15, "23", value=0.9, took=60.0, start=10.0) is None
     assert node.after(2, 11, "4") == Place(2, (4, 5))
+
+
+def test_a_single_report_that_had_to_wait_does_not_end_growth(plan: Plan) -> None:
+    node = Node(plan, trials=2)
+    node.begin_all("0", "4")
+    assert node.after(1, 10, "0", value=0.9) == Place(4, (0, 1, 2, 3))
+    assert node.after(1, 11, "0123", value=0.9, took=95.0, start=10.0) is None
+    for epoch, seconds in ((12, 300.0), (13, 95.0), (14, 30.0), (15, 300.0)):
+        assert node.after(1, epoch, "0123", value=0.9, took=seconds) is None
+    assert node.after(2, 11, "4") == Place(4, (4, 5, 6, 7))
 
 
 def test_one_that_could_not_move_twice_is_not_asked_again(plan: Plan) -> None:
