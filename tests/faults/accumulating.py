@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ray.train
 import torch
 from ray import tune
 
@@ -38,7 +39,7 @@ class AccumulatingConfig(TrialConfig):
     orders: str = ""
     """Folder in which a file orders the trial that takes it first to go wrong."""
     epoch_s: float = 1.0
-    """Seconds of an epoch."""
+    """Seconds of an epoch of one worker; more share it."""
 
 
 def scores_of(x: float, epochs: int = EPOCHS) -> list[float]:
@@ -93,7 +94,7 @@ def _order_of_before(trial: AccumulatingConfig, epoch: int) -> str | None:
 
 def _wait_for_order(trial: AccumulatingConfig, epoch: int) -> str | None:
     """Take the time of an epoch, and return the order that was there first, which nobody else gets then."""
-    orders, until = Path(trial.orders), time.monotonic() + trial.epoch_s
+    orders, until = Path(trial.orders), time.monotonic() + trial.epoch_s / ray.train.get_context().get_world_size()
     while time.monotonic() < until and not (orders / HURRY).exists():
         for name in ORDERS:
             taken = orders / f"{name}.{trial.x!r}"

@@ -78,7 +78,7 @@ class Sweep:
             grows: Whether there are more devices than trials, which take so long that it is worth while to grow.
             seeds: How often the winner and the baseline are trained again, each with another seed.
         """
-        self.modules, self.epochs = (2 * GROUPS, 30 * EPOCHS) if grows else (GROUPS, EPOCHS)
+        self.modules, self.epochs = (2 * GROUPS, 60 * EPOCHS) if grows else (GROUPS, EPOCHS)
         self._grow = "on" if grows else "off"
         self.name, self.tracking_uri, self._seed = name, tracking_uri, seed
         self.searched, self.seeds, self.trials = trials, seeds, trials + 2 * seeds
