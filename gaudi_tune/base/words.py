@@ -8,7 +8,7 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters with which a text could command a terminal, or turn its words around; not tabs and ends of lines."""
 MAX_LINE = 1_000
 """Most characters of an error's last line, which is shown in lists."""
@@ -69,6 +69,11 @@ def harmless(text: str) -> str:
     """Return a text that any terminal shows and no terminal obeys."""
     text = text.encode(errors="backslashreplace").decode()  # which replaces half of a surrogate pair
     return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def as_text(lines: Iterable[str]) -> str:
+    """Return lines as one text for a terminal, which neither obeys it nor takes a part of a line for another one."""
+    return "\n".join(harmless(line).replace("\n", "\\n").replace("\t", "\\t") for line in lines)
 
 
 def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -19,7 +19,7 @@ import tyro
 from gaudi_tune.base.collection import no_collection
 from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.base.terminal import in_notebook, prepare_terminal
-from gaudi_tune.base.words import did_you_mean, format_params, format_value, harmless, in_columns
+from gaudi_tune.base.words import as_text, did_you_mean, format_params, format_value, harmless, in_columns
 from gaudi_tune.cli import experiment_script
 from gaudi_tune.define.config_file import merged, read_config
 from gaudi_tune.define.experiment import Experiment
@@ -75,7 +75,7 @@ def main(experiment: Experiment, description: str | None = None, arguments: Sequ
 
 def print_error(error: SweepError, arguments: Sequence[str]) -> int:
     """Print an error, with ``--json`` also as JSON, and return the exit status."""
-    print(harmless(f"error: {error}"), file=sys.stderr)
+    print(harmless(f"error: {error}").replace("\n", "\n       "), file=sys.stderr)
     if "--json" in arguments:
         print(json.dumps({"error": str(error)}))
     return USAGE_ERROR
@@ -184,7 +184,7 @@ def run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) -
         try:
             status, result = _run(experiment, options, command)
         except SweepError as error:
-            print(harmless(f"error: {error}"), file=sys.stderr)
+            print(harmless(f"error: {error}").replace("\n", "\n       "), file=sys.stderr)
             status, result = USAGE_ERROR, {"error": str(error)}
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
@@ -217,9 +217,9 @@ def _run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) 
         scores = score_checkpoint(plan, plan.options.evaluate)
         print("\n".join([*plan.facts, *(f"{name:<24}{format_value(value)}" for name, value in scores.items())]))
         return 0, scores
-    print(harmless("\n".join(plan_lines(plan))), flush=True)
+    print(as_text(plan_lines(plan)), flush=True)
     if options.dry_run:
-        print(harmless("\n".join(dry_run_lines(plan))))
+        print(as_text(dry_run_lines(plan)))
         return 0, plan.in_brief()
     if plan.resumed and not options.add_trials and options.name is None:
         from gaudi_tune.cli.sweeps import StoredSweep
@@ -228,7 +228,7 @@ def _run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) 
         stored = StoredSweep.find(plan.folder, plan.folder.parent)
         if stored.summary.get("complete") and not stored.missing and is_delivered(plan.folder):
             nothing_left = "nothing is left to do (--add-trials N makes the sweep longer)"
-            print(harmless("\n".join(["", *stored.result(), "", nothing_left])))
+            print(as_text(["", *stored.result(), "", nothing_left]))
             return exit_status(stored.summary), stored.summary
     with no_collection():
         begin_ray(plan)

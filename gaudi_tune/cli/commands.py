@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.terminal import prepare_terminal
-from gaudi_tune.base.words import harmless
+from gaudi_tune.base.words import as_text
 from gaudi_tune.cli import command_line
 from gaudi_tune.cli.experiment_script import load_experiment
 from gaudi_tune.define.config_file import merged
@@ -252,4 +252,4 @@ def _deliver(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int
 
 
 def _text(data: Any, lines: Sequence[str], as_json: bool) -> str:
-    return json.dumps(data, indent=2, default=str) if as_json else harmless("\n".join(lines))
+    return json.dumps(data, indent=2, default=str) if as_json else as_text(lines)

@@ -16,7 +16,7 @@ from gaudi_tune.base.errors import SweepError, shown_plainly, written
 from gaudi_tune.base.kept_in_process import NO_RESTORE
 from gaudi_tune.base.terminal import prepare_terminal
 from gaudi_tune.base.variables import changed_environment, temporary_environment
-from gaudi_tune.base.words import harmless
+from gaudi_tune.base.words import as_text
 from gaudi_tune.define.config_file import with_file
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.given_objects import GivenObjects
@@ -38,7 +38,7 @@ from gaudi_tune.show.confirmation import confirming
 from gaudi_tune.show.plan_text import plan_lines
 from gaudi_tune.show.reproduction import compare_with_published
 from gaudi_tune.show.result import START_AGAIN, is_useless, result_lines
-from gaudi_tune.show.summary import reopen_summary
+from gaudi_tune.show.summary import reopen_summary, search_of, summarise
 from gaudi_tune.show.trackers.store import variables_of_runs
 from gaudi_tune.show.trackers.tracker import TRACKERS, Tracker, in_words
 from gaudi_tune.storage.fetch import fetch_rest
@@ -117,7 +117,7 @@ def build_tuner(
             f"build_tuner() only plans and checks, and fit() starts the sweep"
         )
     plan = with_notes(make_plan(experiment, options, objects))
-    print(harmless("\n".join(plan_lines(plan))), flush=True)
+    print(as_text(plan_lines(plan)), flush=True)
     return SweepTuner(plan)
 
 
@@ -211,7 +211,7 @@ class SweepTuner(tune.Tuner):
     def _show_result(self) -> None:
         """Print the result, and raise the error of a user's search that has ended the sweep."""
         is_command = bool(self.plan.command)  # the command line prints how a sweep ended as an error
-        print("\n".join(["", *([] if is_command else self.ending_lines()), *self._result_lines()]), flush=True)
+        print(as_text(["", *([] if is_command else self.ending_lines()), *self._result_lines()]), flush=True)
         if self.run.search_error is not None and not is_command:
             raise self.run.search_error
 
@@ -232,8 +232,12 @@ class SweepTuner(tune.Tuner):
 
         Raises:
             SweepError: The sweep cannot be resumed from it.
+            Exception: It is damaged. Each kind of damage raises its own.
         """
         read_kept_state(self.plan.stored_folder, self.run.on_disk.restore, as_data=True)
+        self.run.searcher.check_restored_study()
+        summarise(self.plan, self.run.state, {})  # as the end of the sweep does
+        search_of(self.plan, self.run.state)
         return self.run.state
 
     def ending_lines(self) -> list[str]:

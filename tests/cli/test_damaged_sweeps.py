@@ -21,6 +21,7 @@ import pytest
 
 from gaudi_tune import SweepOptions
 from gaudi_tune.base import reading
+from gaudi_tune.cli import sweeps
 from gaudi_tune.cli.command_line import run
 from gaudi_tune.cli.commands import main
 from gaudi_tune.define.sweep_plan import STUDY_FILE, SUMMARY_FILE
@@ -29,7 +30,7 @@ from gaudi_tune.show.trackers.outbox import RECORDS_FILE, STATE_FILE
 from gaudi_tune.sweep.record.events import Ending
 from gaudi_tune.sweep.record.lock import LOCK_FILE
 from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, pack, read_log
-from gaudi_tune.sweep.record.sweep_file import SWEEP_FILE
+from gaudi_tune.sweep.record.sweep_file import SWEEP_FILE, read_sweep_file
 from tests.cli.test_commands import kept, process  # noqa: F401
 from tests.helpers.quadratic import QUADRATIC
 
@@ -37,8 +38,8 @@ Damage = Callable[[Path], object]
 NAME = "damaged"
 LONG = b"1" * 1_000_000
 DEEP = b"[" * 10_000 + b"]" * 10_000
-COMMANDS = "\x1b]0;title\x07\x1b[2J\u202e\ud800"
-"""What a terminal would obey, what turns a text around, and what cannot be printed."""
+COMMANDS = "\x1b]0;title\x07\x1b[2J\u202e\u061c\nforged\t\ud800"
+"""What a terminal would obey, what turns a text around, what looks like another line, and what cannot be printed."""
 MARKER = "GAUDI_TUNE_TEST_MARKER"
 """The variable with the path that hostile code makes."""
 
@@ -150,6 +151,15 @@ def in_log(**parts: Mapping[str, Any]) -> Damage:
     return damage
 
 
+def in_logged_study(**values: object) -> Damage:
+    """Return what changes the study in the log."""
+
+    def damage(folder: Path) -> None:
+        in_log(study={**read_log(folder)["study"], **values})(folder)
+
+    return damage
+
+
 def leave_pickles(folder: Path) -> None:
     """Put a pickle wherever one could be."""
     names = ("searcher-state-9999.pkl", "search_gen_state-9999.json", "callback-states-9999.pkl", "tuner.pkl")
@@ -250,6 +260,7 @@ DAMAGES: dict[str, Damage] = {
     "summary of another shape": change(SUMMARY_FILE, trials={"finished": "two"}, best={"value": []}, confirmation={}),
     "summary of other shapes": change(SUMMARY_FILE, seconds_each=[1], settings=[2], ended_early="x", confirmation=3),
     "summary with odd speeds": change(SUMMARY_FILE, seconds_each={"epoch": "fast"}, settings=None),
+    "summary with an epoch of years": change(SUMMARY_FILE, seconds_each={"epoch": 1.5e308}),
     "summary with a list in its winner": change(SUMMARY_FILE, best={"config": {"x": [1]}, "trial": 1, "value": 0.1}),
     "summary with a text in its winner": change(SUMMARY_FILE, best={"config": {"x": "a"}, "trial": 1, "value": 0.1}),
     "summary with a long winner": change(SUMMARY_FILE, best={"config": {"x": 10**4000}, "trial": 1, "value": 10**4000}),
@@ -281,6 +292,11 @@ DAMAGES: dict[str, Damage] = {
     ),
     "study with odd numbers": in_study("UPDATE trial_params SET param_value = 1e999", "UPDATE trials SET number = -3"),
     "study nested deep": in_study(f"UPDATE trial_params SET distribution_json = '{DEEP.decode()}'"),
+    "study with a view that has no end": in_study(
+        "ALTER TABLE trial_params RENAME TO other",
+        "CREATE VIEW trial_params AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) "
+        "SELECT other.* FROM other, c WHERE c.x < 0",
+    ),
     "study without a table": in_study("DROP TABLE trial_params"),
     "study with a log of writes": leave_wal,
     "study with a journal": leave_journal,
@@ -289,6 +305,8 @@ DAMAGES: dict[str, Damage] = {
     "log of zeros": replace_by(STATE_LOG, bytes(100)),
     "log that is gone": lambda folder: (folder / STATE_LOG).unlink(),
     "log nested deep": log_of(DEEP),
+    "log with odd attributes": in_logged_study(attributes=3),
+    "log with trials of other types": in_logged_study(trials={0: 3, 1: []}),
     "log of other shapes": in_log(sweep={"version": 7, "trials": {1: 2}}, study={"trials": 3}),
     "trials that are links": replace_by_link("trial-001", "/"),
 }
@@ -313,6 +331,9 @@ EXPECTED: dict[str, tuple[str, int, str]] = {
         "its state cannot be read in full (state.log has no whole record)",
     ),
     "log that is gone": ("resume", 2, "its state cannot be read in full (there is no state.log)"),
+    "log with odd attributes": ("resume", 2, "a file in the sweep's folder is damaged"),
+    "log with trials of other types": ("resume", 2, "a file in the sweep's folder is damaged"),
+    "study with a view that has no end": ("show", 2, "'trial_params' in it is no table of Optuna's"),
     "log of other shapes": ("resume", 2, "its state cannot be read in full"),
     "trials that are links": ("resume", 0, "not read: what Tune keeps in state.log"),
 }
@@ -405,7 +426,8 @@ def test_who_reads_a_damaged_or_hostile_sweep_runs_nothing_and_writes_nothing(
         assert statuses[reader] == status
         assert words in printed.out + printed.err
     assert "Traceback" not in printed.out + printed.err
-    assert not {"\x1b", "\x07", "\u202e", "\ud800"} & {*(printed.out + printed.err)}
+    assert not {"\x1b", "\x07", "\u202e", "\u061c", "\ud800"} & {*(printed.out + printed.err)}
+    assert not any(line.startswith("forged") for line in (printed.out + printed.err).splitlines())
     rows = [line.split() for line in printed.out.splitlines()]
     if "ls" in statuses:
         assert any(row[:1] == ["sound"] and row[3:6] == ["2", "of", "5"] for row in rows)
@@ -413,3 +435,19 @@ def test_who_reads_a_damaged_or_hostile_sweep_runs_nothing_and_writes_nothing(
     assert not (tmp_path / "marker").exists()
     assert "hostile_on_import" not in sys.modules
     assert contents(storage) == before
+
+
+def test_a_sweep_that_is_removed_while_it_is_read_is_left_out(
+    original: Path, storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in (NAME, "sound"):
+        shutil.copytree(original, storage / folder)
+    change_options(name="sound")(storage / "sound")
+
+    def read(folder: Path) -> Any:
+        if folder.name == NAME:
+            shutil.rmtree(folder)  # another process does
+        return read_sweep_file(folder)
+
+    monkeypatch.setattr(sweeps, "read_sweep_file", read)
+    assert [sweep["name"] for sweep in sweeps.list_sweeps(storage)] == ["sound"]

@@ -17,7 +17,7 @@ from ray import tune
 from ray.tune.result import AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID
 
 from gaudi_tune import Recipe, SweepError
-from gaudi_tune.define.objective import Objective, usual_mode
+from gaudi_tune.define.objective import SET_BY_SWEEP, Objective, usual_mode
 from tests.helpers.quadratic import QUADRATIC
 
 
@@ -196,4 +196,16 @@ def test_a_recipe_has_both_a_space_and_a_baseline_or_neither(changes: dict[str, 
 @pytest.mark.parametrize("name", sorted({*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, TRIAL_ID, EXPERIMENT_TAG}))
 def test_a_name_that_tune_sets_is_no_metric(name: str) -> None:
     with pytest.raises(ValueError, match=f"but got '{name}'; report the number under another name"):
+        Objective(name, "min")
+
+
+@pytest.mark.parametrize("name", sorted(SET_BY_SWEEP))
+def test_a_name_that_the_sweep_sets_is_no_metric(name: str) -> None:
+    with pytest.raises(ValueError, match=f"the sweep does not set itself, but got '{name}'; report the number under"):
+        Objective(name, "min")
+
+
+@pytest.mark.parametrize(("name", "problem"), [("config/x", "is a hyperparameter"), ("loss\nbest 0.1", "the name of")])
+def test_a_hyperparameter_or_more_than_a_line_is_no_metric(name: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
         Objective(name, "min")

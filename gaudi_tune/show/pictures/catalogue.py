@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +69,9 @@ HEIGHT = 420  # pixels
 """The height of a picture that sets none itself."""
 
 
+LINE_END = html.escape("<br>")
+
+
 @dataclass(frozen=True)
 class Picture:
     """One of the pictures, whether it could be drawn or not."""
@@ -80,8 +85,25 @@ class Picture:
     """The drawing; None if there is none."""
 
     def as_data(self) -> dict[str, Any]:
-        """Return the picture as plain data, with the figure in the format of plotly.js."""
-        return {**vars(self), "figure": None if self.figure is None else json.loads(self.figure.to_json())}
+        """Return the picture as plain data, with the figure in the format of plotly.js, to which its texts are text."""
+        return {
+            **vars(self),
+            "figure": None if self.figure is None else _without_markup(json.loads(self.figure.to_json())),
+        }
+
+
+def _without_markup(part: Any, key: str = "") -> Any:
+    """Return a part of a figure whose texts plotly.js does not take for HTML, apart from the ends of lines.
+
+    It would make a link of a hyperparameter's value that looks like one. Templates are our own.
+    """
+    if isinstance(part, Mapping):
+        return {name: _without_markup(value, name) for name, value in part.items()}
+    if isinstance(part, list | tuple):
+        return [_without_markup(value, key) for value in part]
+    if isinstance(part, str) and key != "hovertemplate":
+        return html.escape(part, quote=False).replace(LINE_END, "<br>")
+    return part
 
 
 def draw_pictures(view: SweepView) -> list[Picture]:

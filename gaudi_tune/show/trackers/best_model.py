@@ -10,26 +10,27 @@ import re
 import shutil
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Metric, RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.models import Model
 from mlflow.tracking import MlflowClient
 from packaging.version import Version
 
-from gaudi_tune.base.errors import SweepError, users_error
+from gaudi_tune.base.errors import SweepError
 from gaudi_tune.private.mlflow import MLFLOW_MODEL_VERSIONS, PYFUNC_LOGGER
+from gaudi_tune.show.trackers.child import ChildError, call_in_child
 from gaudi_tune.show.trackers.model_line import ALIAS, checkpoint_name
 from gaudi_tune.show.trackers.records import SWEEP, LogModel
 from gaudi_tune.training import prediction
 from gaudi_tune.training.checkpoint import copy_to_predict
 
-if TYPE_CHECKING:
-    from mlflow.models import Model
-
 SWEEP_RUN, CHECKPOINT, BEST = "sweep_run", "checkpoint", "best"
 """Tags of a model: the run of its sweep, its checkpoint, and whether it is the best ("true" or "false")."""
+MODEL_WITHIN_S = 600.0
+"""How long it may take to make a model, the prediction included."""
 FOLDER = "mlflow-model"
 """The folder, in that of the sweep, in which a model is made. It is removed when MLflow has the model."""
 
@@ -49,11 +50,12 @@ def log_best_model(client: MlflowClient, ids: dict[str, str], record: LogModel) 
     if model is None or model.status != LoggedModelStatus.READY:
         folder = Path(record.checkpoint).parents[1] / FOLDER
         try:
-            description = save_model(record, folder)
-        except (Exception, SystemExit) as error:  # from the user's own code, or from torch for a damaged file
+            call_in_child(partial(save_model, record, folder), MODEL_WITHIN_S)
+        except ChildError as error:  # from the user's own code, or from torch for a damaged file
             raise SweepError(
-                f"MLflow has no model of the best trial: cannot make one from {checkpoint} ({users_error(error)})"
+                f"MLflow has no model of the best trial: cannot make one from {checkpoint} ({error})"
             ) from error
+        description = Model.load(folder / "model")
         model = model or client.create_logged_model(
             experiment,
             name=re.sub(r"[^\w-]", "_", record.sweep),
@@ -77,13 +79,13 @@ def log_best_model(client: MlflowClient, ids: dict[str, str], record: LogModel) 
     ids[f"model of {checkpoint}"] = model.model_id
 
 
-def save_model(record: LogModel, folder: Path) -> Model:
-    """Write a model to ``folder``, let it predict once on the CPU, and return its description.
+def save_model(record: LogModel, folder: Path) -> None:
+    """Write a model to ``folder``, and let it predict once on the CPU.
 
     The model has no pickle: its own copy of the code loads it, and reads the weights like those of a checkpoint.
     """
     import mlflow.pyfunc  # this import takes a second, and is needed only at the end of a sweep
-    from mlflow.models import Model, ModelSignature, infer_signature
+    from mlflow.models import ModelSignature, infer_signature
     from mlflow.types import ColSpec, Schema
     from pandas import DataFrame
 
@@ -106,10 +108,8 @@ def save_model(record: LogModel, folder: Path) -> Model:
     packages = sorted({module.partition(".")[0] for module in (prediction.__name__, load.__module__)})
     package_files = [Path(str(sys.modules[name].__file__)) for name in packages]
     code_paths = [str(file.parent if file.name == "__init__.py" else file) for file in package_files]
-    description = Model()
     mlflow.pyfunc.save_model(
         folder / "model",
-        mlflow_model=description,
         loader_module=prediction.__name__,
         data_path=str(data),
         code_paths=code_paths,
@@ -118,7 +118,6 @@ def save_model(record: LogModel, folder: Path) -> Model:
         input_example=example,
         pip_requirements=[requirement(name) for name in predictor.packages],
     )
-    return description
 
 
 def _link(client: MlflowClient, model: LoggedModel, sweep_run: str, record: LogModel) -> None:

@@ -54,6 +54,8 @@ NOT_METRICS = {names.FIRST_STEP_AT, names.STEP_SECONDS, names.EPOCH, names.STEP,
 """Entries of a report that say nothing about the model, or are the time axis itself."""
 PARAM_METRIC_PREFIX = "hyperparameters/"
 """The prefix of the metric of a hyperparameter that changes while a trial trains."""
+REPORTED_PREFIX = "reported/"
+"""The prefix of a metric that a train loop reports by a name under which the sweep keeps the best report of a trial."""
 
 
 class MlflowTracker:
@@ -74,6 +76,7 @@ class MlflowTracker:
         self._steps: defaultdict[str, dict[_Clone, int]] = defaultdict(dict)  # the step of the last report, by run
         self._counts: dict[str, int] = {}  # the count of the last report by run, if this process wrote it
         self._best: tuple[float, int] | None = None  # value and number of the best trial
+        self._names: dict[str, str] = {}  # the metric that each name in MLflow stands for
         self._front: set[str] = set()  # runs of the trials on the front, with several objectives
         self._checkpoint: str | None = None  # the checkpoint of the model
 
@@ -106,6 +109,8 @@ class MlflowTracker:
         """Write the records of an event to the outbox."""
         if isinstance(event, events.SweepBegan):
             self._open(event)
+            for trial in state.trials.values():  # of a resumed sweep, whose names stay
+                numbers_in(trial.metrics, self._names)
         if self._outbox is None:  # opening it failed, which was logged
             return
         time_ms = int(1000 * event.time)
@@ -228,15 +233,21 @@ class MlflowTracker:
 
     def _report(self, event: events.Reported, state: SweepState, time_ms: int) -> None:
         run = run_of(event.trial)
-        values = {name: value for name, value in event.metrics.items() if name not in NOT_METRICS}
         # MLflow's parameters of a run cannot change, but pbt changes hyperparameters: these are metrics and tags.
         trial = state.trials[event.trial]
+        # Many loops report a best value of their own, which is not what the sweep ranks the trial by.
+        own_names = _best_report(trial, state).keys()
+        values = {
+            REPORTED_PREFIX + name if name in own_names else name: value
+            for name, value in event.metrics.items()
+            if name not in NOT_METRICS
+        }
         first_config = trial.began_with
         changed_params = {
             PARAM_METRIC_PREFIX + name: value for name, value in event.config.items() if first_config.get(name) != value
         }
         best_report = _best_report(trial, state) if trial.best_step == event.step else {}
-        metrics = numbers_in({**values, **changed_params, **best_report})
+        metrics = numbers_in({**best_report, **values, **changed_params}, self._names)
         # A trial that lost its workers repeats reports, which are left out. One that took over another's weights may
         # also go back to an earlier step, but with another configuration, and its reports are new.
         clone, steps = _clone_of(metrics), self._steps[run]
@@ -265,7 +276,7 @@ class MlflowTracker:
         status: RunStatus = "FAILED" if event.outcome == "failed" else "FINISHED"
         step, trial = max(self._steps[run].values(), default=0), state.trials[event.trial]
         # An error may have cost the best report, so that the sweep ranks the trial by another.
-        best_report = numbers_in(_best_report(trial, state)) if trial.raised and trial.curve else {}
+        best_report = numbers_in(_best_report(trial, state), self._names) if trial.raised and trial.curve else {}
         self._put(
             Update(run=run, time_ms=time_ms, step=step, metrics={**seconds, **best_report}, tags=tags, status=status)
         )
@@ -347,14 +358,19 @@ def _write(outbox: Outbox, record: records.Record) -> None:
         logger.exception("a record for MLflow could not be written, and is lost")
 
 
-def numbers_in(entries: Mapping[str, Any]) -> dict[str, float]:
-    """Return the entries that are numbers, each under a name of its own that MLflow accepts; True is 1, False is 0."""
+def numbers_in(entries: Mapping[str, Any], known_names: dict[str, str]) -> dict[str, float]:
+    """Return the entries that are numbers, each under a name of its own that MLflow accepts; True is 1, False is 0.
+
+    Args:
+        entries: What a trial reported, by name.
+        known_names: The entry that each name in MLflow stands for; those of these entries are added.
+    """
     numbers: dict[str, float] = {}
     # Names that MLflow takes as they are come first and stay: "acc_1" before "acc@1".
     for name in sorted(entries, key=lambda name: _mlflow_name(name) != name):
         if isinstance(entries[name], Real):
             mlflow_name = _mlflow_name(name)
-            if mlflow_name in numbers:
+            if known_names.setdefault(mlflow_name, name) != name:
                 mlflow_name = f"{mlflow_name[: MAX_NAME - 9]}_{zlib.crc32(name.encode()):08x}"
             numbers[mlflow_name] = as_float(entries[name])
     return numbers

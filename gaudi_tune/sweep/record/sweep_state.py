@@ -323,6 +323,8 @@ class SweepState:
         if snapshot["version"] != VERSION:
             raise ValueError(f"its version is {snapshot['version']}, and this code reads version {VERSION}")
         trials = [TrialState.from_snapshot(trial) for trial in snapshot[TRIALS].values()]
+        if [trial.number for trial in trials] != list(snapshot[TRIALS]):
+            raise ValueError("the numbers of its trials do not match")
         self.device_time.restore(parts["device_time"])
         self.since_best = set(snapshot["since_best"])
         self.steered = list(snapshot["steered"])

@@ -33,7 +33,7 @@ from gaudi_tune.sweep.search.memory import out_of_memory_predictor
 from gaudi_tune.sweep.search.sampler_view import ATTR_NUMBER, SamplerView, TrialLimits
 from gaudi_tune.sweep.search.samplers import make_sampler
 from gaudi_tune.sweep.search.source import Source
-from gaudi_tune.sweep.search.study_record import KeptStudy, StudyRecord
+from gaudi_tune.sweep.search.study_record import KeptStudy, StudyRecord, study_in_memory
 from gaudi_tune.sweep.search.study_trial import as_interrupted, number_in_sweep, with_results, without_results
 
 MAX_PROPOSALS = 50
@@ -226,6 +226,11 @@ class StudySearcher(KeptInProcess, Searcher):
     def restore_study(self, part: Mapping[str, Any]) -> None:
         """Take the study from the log of a sweep that is resumed, before :meth:`restore`."""
         self._logged_study = KeptStudy([part[TRIALS][number] for number in sorted(part[TRIALS])], part["attributes"])
+
+    def check_restored_study(self) -> None:
+        """Make the study that was taken from a log, as the resumed sweep will: an error of any kind if it cannot be."""
+        assert self._logged_study is not None, "restore_study() was called"
+        study_in_memory(self._logged_study, [objective.direction for objective in self._objectives])
 
     # The sweep calls these.
 

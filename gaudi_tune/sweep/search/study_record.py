@@ -52,6 +52,15 @@ class KeptStudy(NamedTuple):
     """What samplers keep in the study."""
 
 
+def study_in_memory(kept: KeptStudy, directions: Sequence[Literal["minimize", "maximize"]]) -> optuna.Study:
+    """Return a study in memory with these trials and attributes."""
+    study = optuna.create_study(directions=list(directions), sampler=RandomSampler(seed=0))
+    study.add_trials(kept.trials)
+    for attribute, value in kept.attributes.items():
+        internals.set_study_attribute(study, attribute, value)
+    return study
+
+
 class StudyRecord:
     """The study of a sweep, in memory, and a thread that brings its database up to it.
 
@@ -92,10 +101,7 @@ class StudyRecord:
         stored = self._open(may_begin_again=logged_study is not None)
         trials = logged_study.trials + stored[len(logged_study.trials) :] if logged_study else stored
         attributes = logged_study.attributes if logged_study else internals.study_attributes(self.stored)
-        self.memory = optuna.create_study(directions=self._directions, sampler=RandomSampler(seed=0))
-        self.memory.add_trials(trials)
-        for attribute, value in attributes.items():
-            internals.set_study_attribute(self.memory, attribute, value)
+        self.memory = study_in_memory(KeptStudy(trials, dict(attributes)), self._directions)
         self.unlogged.update(range(len(trials)))
         self._find_unwritten()
         threading.Thread(target=self._run, name="study", daemon=True).start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -184,7 +185,9 @@ def test_what_is_no_callback_is_refused(callbacks: Any, message: str) -> None:
     ("stop", "message"),
     [
         (3, r"stop=3: give numbers by metric, such as stop={'training_iteration': 20}; a function"),
-        ({"loss": {"min": 1}}, r"stop: 'loss': {'min': 1} is no number for a metric"),
+        ({"loss": {"min": 1}}, r"stop: 'loss': {'min': 1} is no finite number for a metric"),
+        ({"loss": math.nan}, "stop: 'loss': nan is no finite number for a metric"),
+        ({"training_iteration": math.inf}, "stop: 'training_iteration': inf is no finite number for a metric"),
         (lambda result: True, "a function of a trial's id and its result; or a ray.tune.Stopper"),
         (MaximumIterationStopper, r"MaximumIterationStopper is a class; give an object"),
         ([3], "give numbers by metric"),
@@ -213,6 +216,25 @@ def test_the_three_forms_of_a_stop_end_trials(caplog: pytest.LogCaptureFixture) 
 
     assert UsersStop(read_stop(broken)).why_trial_ends("a", {}) == ""
     assert "stop failed ('nowhere'); it counts as no" in caplog.text
+    by_phase = UsersStop(read_stop({"phase": 3}))
+    answers = [by_phase.why_trial_ends("a", {"phase": phase}) for phase in ("warm", None, np.float32(3), 4)]
+    assert answers == ["", "", "phase 3 reached the 3 of its stop", "phase 4 reached the 3 of its stop"]
+    assert "stop names phase, which a report has without a number" in caplog.text
+
+
+def test_what_ends_its_process_in_a_users_object_ends_no_sweep(caplog: pytest.LogCaptureFixture) -> None:
+    class Leaving(tune.Callback):
+        def on_trial_result(self, *arguments: Any, **info: Any) -> None:
+            sys.exit(3)
+
+        def get_state(self) -> dict[str, Any]:
+            sys.exit(3)
+
+    callback: Any = UsersCallback(Leaving())
+    assert callback.on_trial_result(1, [], None, {}) is None
+    assert callback.kept_state() is None
+    assert "the callback Leaving failed in on_trial_result(); the sweep continues" in caplog.text
+    assert UsersStop(read_stop(lambda trial_id, result: sys.exit(3))).why_trial_ends("a", {}) == ""
 
 
 def test_a_number_of_reports_is_the_budget_where_nothing_else_gives_one(

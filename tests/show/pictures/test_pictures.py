@@ -150,6 +150,16 @@ def test_the_page_knows_the_front(tmp_path: Path) -> None:
     assert (one["front"], one["others"]) == ([2], [])
 
 
+def test_what_looks_like_markup_is_text_for_plotly(tmp_path: Path) -> None:
+    view = view_of([[0.1, 0.2, 0.3, 0.4]] * 8, tmp_path)
+    figures = json.dumps([picture.as_data()["figure"] for picture in draw_pictures(view)])
+    assert "<b>" not in figures
+    assert "<br>optimizer=&lt;b&gt;adamw&lt;/b&gt;" in figures, (
+        "a description, in which only the ends of lines are ours"
+    )
+    assert "%{text}<extra></extra>" in figures
+
+
 def plan_of(folder: Path, mode: Literal["max", "min"] = "max") -> Plan:
     experiment = replace(QUADRATIC, mode=mode, space=space)
     return Plan(

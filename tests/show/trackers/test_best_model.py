@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import logging
 import os
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +26,7 @@ from experiments.tune_resnet18 import EXPERIMENT as RESNET
 from gaudi_tune import SweepOptions
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.show.trackers import best_model
 from gaudi_tune.show.trackers.best_model import FOLDER, requirement
 from gaudi_tune.show.trackers.outbox import STATE_FILE, Outbox
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
@@ -32,6 +35,7 @@ from tests.helpers.earlier_sweeps import options_of_sweep
 from tests.helpers.model_sweeps import Sweep, make_checkpoint
 from tests.helpers.quadratic import QUADRATIC
 
+pytestmark = pytest.mark.processes  # a model is made in one
 BEFORE = """
 import sys
 
@@ -154,16 +158,46 @@ def test_a_predictor_that_takes_no_table_is_an_error_that_names_the_rule(
     assert problem in caplog.text
 
 
+class PanicError(BaseException):
+    """What code in Rust raises."""
+
+
 def leave(folder: Path) -> Any:
     raise SystemExit(3)
 
 
+def panic(folder: Path) -> Any:
+    raise PanicError("no such tensor")
+
+
+def crash(folder: Path) -> Any:
+    ctypes.string_at(0)
+
+
+def vanish(folder: Path) -> Any:
+    os._exit(0)
+
+
+def hang(folder: Path) -> Any:
+    time.sleep(1000)
+
+
+@pytest.mark.parametrize(
+    ("predictor", "reason"),
+    [
+        (leave, r"SystemExit: 3 \(.*test_best_model\.py, line \d+\)"),
+        (panic, r"PanicError: no such tensor \(.*test_best_model\.py, line \d+\)"),
+        (crash, "its process was killed by SIGSEGV"),
+        (vanish, "its process ended with status 0"),
+        (hang, "it took longer than 3 s"),
+    ],
+)
 def test_a_predictor_that_ends_its_process_costs_the_model_alone(
-    store: str, storage: Path, checkpoints: dict[str, Path]
+    predictor: Any, reason: str, store: str, storage: Path, checkpoints: dict[str, Path], monkeypatch: Any
 ) -> None:
-    sweep = Sweep(store, storage, "leaving", replace(BERT, predictor=leave), checkpoints["bert"])
-    place = r"SystemExit: 3 \(.*test_best_model\.py, line \d+\)"
-    assert re.fullmatch(rf"MLflow has no model of the best trial: .*checkpoint_000000 \({place}\)", sweep.end(1))
+    monkeypatch.setattr(best_model, "MODEL_WITHIN_S", 3.0)
+    sweep = Sweep(store, storage, predictor.__name__, replace(BERT, predictor=predictor), checkpoints["bert"])
+    assert re.fullmatch(rf"MLflow has no model of the best trial: .*checkpoint_000000 \({reason}\)", sweep.end(1))
 
 
 def test_a_checkpoint_of_another_place_is_not_made_a_model(
@@ -175,7 +209,6 @@ def test_a_checkpoint_of_another_place_is_not_made_a_model(
     assert sweep.models() == []
 
 
-@pytest.mark.processes
 def test_the_printed_line_loads_it_where_neither_ray_nor_this_project_is(
     store: str, storage: Path, checkpoints: dict[str, Path]
 ) -> None:

@@ -307,6 +307,7 @@ def test_a_tracker_opens_nothing_before_the_sweep_begins(storage: Path) -> None:
     assert list(plan.folder.iterdir()) == []
 
 
+@pytest.mark.processes
 def test_a_model_is_loaded_as_the_tracker_says(storage: Path, small_trial: dict[str, Any]) -> None:
     plan = plan_of(storage, "model", BERT)
     tracker, state = MlflowTracker(plan), state_of(plan)
@@ -354,6 +355,20 @@ def test_a_sort_by_the_best_value_gives_the_order_of_the_sweep(storage: Path) ->
     assert confirmation.data.tags["trial"] == "004"
 
 
+def test_a_best_value_that_a_loop_reports_itself_is_beside_that_of_the_sweep(storage: Path) -> None:
+    plan = plan_of(storage, "own-best")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), began(1))
+    for epoch, score in enumerate((0.5, 0.9, 0.1), start=1):
+        report = reported(1, epoch, score)
+        own_best = {"best_score": 1000.0 * epoch, "best_epoch": 77}
+        happen(tracker, state, replace(report, metrics={**report.metrics, **own_best}))
+    over(tracker, state)
+    metrics = runs_of(plan)["001"].data.metrics
+    assert (metrics["best_score"], metrics["best_epoch"]) == (0.9, 2)
+    assert (metrics["reported/best_score"], metrics["reported/best_epoch"]) == (3000.0, 77)
+
+
 def test_a_trial_that_waits_says_so_until_it_goes_on(storage: Path) -> None:
     plan = plan_of(storage, "waits")
     tracker, state = MlflowTracker(plan), state_of(plan)
@@ -367,6 +382,20 @@ def test_a_trial_that_waits_says_so_until_it_goes_on(storage: Path) -> None:
 
 
 def test_every_number_has_a_name_of_its_own() -> None:
-    numbers = numbers_in({"acc@1": 0.5, "acc_1": 0.25, "improved": True, "note": "warm", "steps": 10**400})
+    numbers = numbers_in({"acc@1": 0.5, "acc_1": 0.25, "improved": True, "note": "warm", "steps": 10**400}, {})
     assert numbers.pop("acc_1_" + f"{zlib.crc32(b'acc@1'):08x}") == 0.5
     assert numbers == {"acc_1": 0.25, "improved": 1.0, "steps": math.inf}
+
+
+def test_a_number_keeps_its_name_from_report_to_report() -> None:
+    known_names: dict[str, str] = {}
+    assert numbers_in({"acc@1": 0.1}, known_names) == {"acc_1": 0.1}
+    (other,) = numbers_in(
+        {
+            "acc_1": 0.9,
+        },
+        known_names,
+    )
+    (third,) = numbers_in({"acc#1": 0.5}, known_names)
+    assert len({"acc_1", other, third}) == 3
+    assert numbers_in({"acc_1": 0.8, "acc@1": 0.2}, known_names) == {other: 0.8, "acc_1": 0.2}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -192,3 +193,27 @@ def test_the_trials_that_wait_are_those_of_the_last_whole_record(tmp_path: Path)
     assert read_paused(tmp_path) == {2, 3}
     (tmp_path / STATE_LOG).write_bytes(b"torn")
     assert read_paused(tmp_path) == set()
+
+
+def test_a_log_that_was_made_large_takes_no_memory(tmp_path: Path) -> None:
+    StateLog(tmp_path).append(packed(1, {1: "x"}))
+    os.truncate(tmp_path / STATE_LOG, 2**30)
+    tracemalloc.start()
+    try:
+        assert read_paused(tmp_path) == set()
+        assert read_log(tmp_path)["sweep"]["at"] == 1
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_damaged_last_record_is_said_and_the_one_before_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = StateLog(tmp_path)
+    for number in (1, 2):
+        log.append(packed(number, {1: "running"}))
+    content = (tmp_path / STATE_LOG).read_bytes()
+    (tmp_path / STATE_LOG).write_bytes(content[:-9] + bytes([content[-9] ^ 8]) + content[-8:])
+    assert read_log(tmp_path)["sweep"]["at"] == 1
+    assert "its last record is damaged, and the one before it counts" in caplog.text
