@@ -260,7 +260,7 @@ def dry_run_lines(plan: Plan) -> list[str]:
             searched = SweepTuner(plan, trackers=()).check_resume().searched
             ended = sum(trial.has_ended for trial in searched)
             trained = sum(trial.step for trial in searched if not trial.has_ended)
-        notes = [f"not read: what Tune keeps in {STATE_LOG}, since that runs code; the resume itself reads it"]
+        notes = [f"not read: what Tune itself keeps in {STATE_LOG}, since reading that runs code, as the resume will"]
     if ended >= plan.num_samples:
         confirms = ", and what it has yet to confirm" if plan.confirm else ""
         is_complete = read_summary(plan.stored_folder).get("complete")

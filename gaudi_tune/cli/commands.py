@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.terminal import prepare_terminal
+from gaudi_tune.base.versions import version_of
 from gaudi_tune.base.words import as_text
 from gaudi_tune.cli import command_line
 from gaudi_tune.cli.experiment_script import load_experiment
@@ -95,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"{COMMAND} {version_of(COMMAND)}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, handler: Any, text: str, **options: Any) -> argparse.ArgumentParser:

@@ -23,6 +23,7 @@ from ray.util import inspect_serializability
 
 from gaudi_tune.base.errors import SweepError, users_error
 from gaudi_tune.base.module_folders import folders_unknown_to_workers
+from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.private.ray_core import MAX_CLASS_BYTES
 from gaudi_tune.sweep.record.sweep_file import SweepFile
@@ -174,6 +175,12 @@ class _ModuleRecorder(pickle.Unpickler):
         return super().find_class(module, name)
 
 
+def _unchecked(options: SweepOptions) -> list[str]:
+    """Return a fact for each option that only the train loop understands."""
+    given = {"data": options.data, "model": options.model}
+    return [f"{name} {value}: not checked, since the experiment has no check" for name, value in given.items() if value]
+
+
 def check_trials(plan: Plan) -> list[str]:
     """Check that the baseline, or any proposal if there is none, can load its data and model and train with every batch
     size of the space. Return the facts that the experiment's own check reports.
@@ -192,7 +199,7 @@ def check_trials(plan: Plan) -> list[str]:
                         f"take another width, or --set batch_size=N"
                     ) from error
             config = replace(config, batch_size=sizes[-1])
-        facts = experiment.check(config) if experiment.check is not None else []
+        facts = experiment.check(config) if experiment.check is not None else _unchecked(plan.options)
     except (ValueError, OSError) as error:
         raise SweepError(str(error)) from error
     except (Exception, SystemExit) as error:

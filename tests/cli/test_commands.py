@@ -19,6 +19,7 @@ import pytest
 from ray import tune
 
 from gaudi_tune import Experiment, SweepError, SweepOptions, build_tuner
+from gaudi_tune.base.versions import version_of
 from gaudi_tune.cli.commands import main
 from gaudi_tune.cli.experiment_script import load_experiment
 from gaudi_tune.cli.sweeps import compare_sweeps, list_sweeps
@@ -102,6 +103,12 @@ def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None,
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(arguments) == 0
     return capsys.readouterr().out
+
+
+def test_it_says_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert (ended.value.code, capsys.readouterr().out) == (0, f"gaudi-tune {version_of('gaudi-tune')}\n")
 
 
 def test_a_sweep_of_several_objectives_is_shown_with_its_front(

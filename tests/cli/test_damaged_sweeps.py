@@ -335,7 +335,7 @@ EXPECTED: dict[str, tuple[str, int, str]] = {
     "log with trials of other types": ("resume", 2, "a file in the sweep's folder is damaged"),
     "study with a view that has no end": ("show", 2, "'trial_params' in it is no table of Optuna's"),
     "log of other shapes": ("resume", 2, "its state cannot be read in full"),
-    "trials that are links": ("resume", 0, "not read: what Tune keeps in state.log"),
+    "trials that are links": ("resume", 0, "not read: what Tune itself keeps in state.log"),
 }
 """Exit status and words of a reader where these matter."""
 FOR_ALL = [name for name in DAMAGES if name.split()[0] not in READERS]

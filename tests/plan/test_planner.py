@@ -421,3 +421,9 @@ def test_a_recipes_own_folder_is_found_wherever_the_workers_are(
 def test_a_batch_that_the_workers_cannot_share_is_an_error_where_graphs_are_compiled_too(storage: Path) -> None:
     with pytest.raises(SweepError, match=r"cannot train: batch_size .*2 workers"):
         plan_for(storage, device="cpu", workers_per_trial=2, settings=("compile=true", "batch_size=5"))
+
+
+def test_data_that_only_the_loop_understands_is_said_to_be_unchecked(storage: Path) -> None:
+    experiment = Experiment(train_loop=quadratic, space={"x": tune.uniform(0.0, 1.0)}, metric="score")
+    facts = make_plan(experiment, SweepOptions(storage=storage, device="cpu", data="anything")).facts
+    assert facts == ["data anything: not checked, since the experiment has no check"]
