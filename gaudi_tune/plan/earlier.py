@@ -149,7 +149,8 @@ def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
     learned = [
         learned_from(source, trials, plan.experiment) for source, trials in zip(sources, earlier.trials, strict=True)
     ]
-    seed = unused_seed(plan.options.seed, sources)
+    # A sweep that proposes nothing repeats nothing.
+    seed = plan.options.seed if plan.options.baseline_only else unused_seed(plan.options.seed, earlier.sources)
     moved = f"--seed {seed}, since {plan.options.seed} would propose again what they tried"
     return replace(
         plan,

@@ -75,6 +75,13 @@ def test_no_trial_of_the_sweeps_that_it_learns_from_is_trained_again(earlier: Pa
     assert not {*drawn} & {(config["x"], config["y"]) for config in first}
 
 
+def test_a_sweep_whose_baseline_is_the_winner_of_another_proposes_other_trials(earlier: Path) -> None:
+    options = SweepOptions(storage=earlier, baseline="earlier:3", device="cpu")
+    plan = make_plan(LEARNER, options)
+    assert (plan.options.seed, plan.learning_notes) == (1, ["--seed 1, since 0 would propose again what they tried"])
+    assert make_plan(LEARNER, replace(options, baseline_only=True)).options.seed == 0
+
+
 def test_the_seed_moves_only_where_an_earlier_sweep_may_have_had_it(earlier: Path, storage: Path) -> None:
     assert plan_of(LEARNER, earlier, seed=7).options.seed == 7
     shutil.copytree(earlier, storage)
