@@ -9,7 +9,7 @@ must be in MLflow once each, and every HPU, process and lock must be free. Print
 
     python -m tests.faults [KIND ...] [--times 5] [--seed 0] [--results FILE]
 
-Five times each take two hours on 2 cores; with --results what was found is kept, and what is there is not done again.
+Five times each take an hour and a half on 2 cores; with --results what was found is kept, and what is there is not done again.
 Makes separate file systems for the faults "disk" and "stalled-disk", which takes root's rights.
 """
 
