@@ -195,6 +195,7 @@ def _unpack_records(folder: Path) -> Iterator[tuple[Any, bytes]]:
         raise ValueError(f"there is no {STATE_LOG}") from error
     with file:
         problem: Exception | None = None
+        is_whole = True
         for record, is_whole in _packed_records(file):
             if problem is not None:
                 raise ValueError(f"a record in the middle of {STATE_LOG} is damaged") from problem
@@ -202,11 +203,11 @@ def _unpack_records(folder: Path) -> Iterator[tuple[Any, bytes]]:
                 unpacked = _unpack(record)
             except zlib.error as error:
                 problem = error
-                if is_whole:
-                    logger.warning("%s: its last record is damaged, and the one before it counts", folder / STATE_LOG)
                 continue
             public, _, pickled = unpacked.partition(b"\n")
             yield from_json(public[:MAX_PUBLIC_BYTES]), pickled
+        if problem is not None and is_whole:  # not cut off, as by a crash
+            logger.warning("%s: its last record is damaged, and the one before it counts", folder / STATE_LOG)
 
 
 def _packed_records(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
@@ -226,6 +227,8 @@ def _packed_records(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
             raise ValueError(f"a record of {STATE_LOG} has more than {MAX_RECORD_BYTES / 2**30:.0f} GB")
         record = file.read(length)
         yield record, len(record) == length
+        if len(record) < length:
+            return  # a running sweep may just write the rest
 
 
 def _unpack(record: bytes) -> bytes:

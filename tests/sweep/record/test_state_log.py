@@ -139,7 +139,7 @@ def test_it_begins_again_before_it_is_much_longer_than_its_state(
     assert sum(later < earlier for earlier, later in pairwise(sizes)) >= 2
 
 
-def test_damage_in_the_middle_is_an_error_and_not_the_end(tmp_path: Path) -> None:
+def test_damage_in_the_middle_is_an_error_and_not_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = StateLog(tmp_path)
     for number in range(3):
         log.append(packed(number, {number: "running"}))
@@ -149,6 +149,7 @@ def test_damage_in_the_middle_is_an_error_and_not_the_end(tmp_path: Path) -> Non
     (tmp_path / STATE_LOG).write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
     with pytest.raises(ValueError, match=r"a record in the middle of .* is damaged"):
         read_log(tmp_path)
+    assert "the one before it counts" not in caplog.text
 
 
 @pytest.mark.parametrize("number", [0, 1])
