@@ -240,11 +240,11 @@ def _run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) 
     try:
         tuner.fit()
     except KeyboardInterrupt:  # a second Ctrl-C, while Tune ended
-        if tuner.run.summary is None:
+        if not tuner.run.conclusion.is_complete:
             raise
     assert tuner.run.summary is not None, "the sweep is over"
-    for line in tuner.ending_lines():  # the result does not have them
-        print(line, file=sys.stderr)
+    if lines := tuner.ending_lines():  # the result does not have them
+        print(as_text(lines), file=sys.stderr)
     return exit_status(tuner.run.summary), tuner.run.summary
 
 

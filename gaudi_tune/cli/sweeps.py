@@ -225,8 +225,10 @@ def list_sweeps(storage: Path) -> list[dict[str, Any]]:
         except SweepError as error:  # noqa: PERF203
             try:
                 modified_at = (folder / SWEEP_FILE).lstat().st_mtime
-            except OSError:  # it has just been removed
+            except FileNotFoundError:  # it has just been removed
                 continue
+            except OSError:
+                modified_at = 0.0
             sweeps.append({"name": folder.name, "state": f"cannot be read: {error}", "began": modified_at})
     return sorted(sweeps, key=lambda sweep: -sweep["began"])
 

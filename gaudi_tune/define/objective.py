@@ -49,7 +49,7 @@ SET_BY_SWEEP = frozenset(
         names.STARTS_OVER, names.STEP_SECONDS, names.WORKERS,
     }
 )  # fmt: skip
-"""Entries of a report that the sweep sets itself, whatever the train loop reports."""
+"""Entries that the sweep itself adds to reports."""
 SET_BY_TUNE = frozenset(
     {
         "checkpoint_dir_name", "config", "date", "done", "episodes_total", "experiment_tag", "hostname",

@@ -29,7 +29,7 @@ MOST_HYPERPARAMETERS = 300
 DRAWS = 50
 """How many random draws show the names and ranges of a space: what a function asks for may depend on the answers."""
 MAX_RANGES = 4
-"""How many ranges of a hyperparameter the plan shows: a range that depends on a number has another one in each draw."""
+"""How many ranges of a hyperparameter are shown in a branch: one that depends on a number has others in each draw."""
 
 
 class WithPrior(NamedTuple):
@@ -327,19 +327,21 @@ class SearchSpace:
 
     def in_words(self) -> dict[str, str]:
         """Return the ranges and priors of each hyperparameter in words: ``0.01 to 0.1 (sgd)`` for one named sgd.lr."""
-        words: dict[str, list[str]] = {name: [] for name in self.ranges}
+        ranges: dict[str, list[BaseDistribution]] = {}  # by the study's names
         for draw in self.draws:
             for name, range_ in draw.ranges.items():
-                study_name = draw.study_names[name]
-                branch = study_name.rpartition(".")[0]
-                prior = f", prior {self.priors[study_name]}" if study_name in self.priors else ""
-                text = words_of(range_) + prior + (f" ({branch})" if branch else "")
-                if text not in words[name]:
-                    words[name].append(text)
-        return {
-            name: ", or ".join(texts) if len(texts) <= MAX_RANGES else f"{texts[0]}, or another range in other trials"
-            for name, texts in words.items()
-        }
+                known_ranges = ranges.setdefault(draw.study_names[name], [])
+                if range_ not in known_ranges:
+                    known_ranges.append(range_)
+        words: dict[str, list[str]] = {name: [] for name in self.ranges}
+        for study_name, known_ranges in ranges.items():
+            texts = list(map(words_of, known_ranges))
+            if len(texts) > MAX_RANGES:
+                texts[1:] = ["another range in other trials"]
+            branch = study_name.rpartition(".")[0]
+            prior = f", prior {self.priors[study_name]}" if study_name in self.priors else ""
+            words[hyperparameter(study_name)].append(", or ".join(texts) + prior + (f" ({branch})" if branch else ""))
+        return {name: ", or ".join(texts) for name, texts in words.items()}
 
     def _priors_of(self, name: str) -> dict[str, Any]:
         """Return the priors of a hyperparameter, by the study's names for it."""

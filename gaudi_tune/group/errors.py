@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import traceback
 from collections.abc import Iterable
@@ -36,6 +37,8 @@ LOSS_ERRORS = (
 because the host's memory was full."""
 
 
+ERROR_GROUP: type | tuple[()] = getattr(builtins, "BaseExceptionGroup", ())
+"""Python's groups of errors, which there are from 3.11 on."""
 MAX_ERROR = 100_000
 """Most characters of a train loop's error that are kept."""
 
@@ -172,9 +175,10 @@ def text_of_loop(error: BaseException, started_in: Path | None = None) -> str:
     own_frames = [frame for frame in frames if is_own_file(frame.filename)] or frames
     place = "".join(f" at {Path(frame.filename).name}:{frame.lineno} ({frame.line})" for frame in own_frames[-1:])
     message = shortened(harmless(message_of(error)), MAX_LINE)
-    if isinstance(inner_errors := getattr(error, "exceptions", None), tuple):  # an ExceptionGroup, from Python 3.11 on
-        first = " ".join(f"{name_of_type(inner_errors[0])}: {message_of(inner_errors[0])}".split())
-        text += f"\n{name_of_type(error)}: {harmless(last_line(message))}; the first of them is {harmless(first)}"
+    if isinstance(error, ERROR_GROUP) and isinstance(error, Exception):
+        inner_error = error.exceptions[0]  # type: ignore[attr-defined]
+        first = " ".join(f"{name_of_type(inner_error)}: {shortened(message_of(inner_error), MAX_LINE)}".split())
+        text += f"\n{name_of_type(error)}: {last_line(message)}; the first of them is {harmless(first)}"
     elif not isinstance(error, Exception):
         description = " ".join([type(error).__name__, *message.split()])
         text += (

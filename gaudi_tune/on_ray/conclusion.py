@@ -36,6 +36,8 @@ class Conclusion:
         self._lock = threading.Lock()
         self.summary: dict[str, Any] | None = None
         """The content of summary.json; None until the sweep is over."""
+        self.is_complete = False
+        """Whether everything was written and delivered, or what is missing was said."""
 
     def write(self) -> dict[str, Any]:
         """Write the summary, show the end, and let the trackers deliver. Later calls only return the summary."""
@@ -62,6 +64,7 @@ class Conclusion:
                 logger.error("%s; this sends the rest: %s", in_storage, self._plan.how_to_resume())
                 self.summary["missing"] = [*self.summary.get("missing", ()), in_storage]
                 write_summary(self._plan.summary_file, self.summary)
+            self.is_complete = True
             return self.summary
 
     def _addresses(self) -> dict[str, Any]:

@@ -87,6 +87,8 @@ def resumed_if_begun(options: SweepOptions) -> SweepOptions:
         name for name in names_on_resume("kept") if getattr(options, name) == getattr(first_options, name)
     }
     repeated_names.add("num_samples")  # a person may have added trials meanwhile
+    if first_options.learn_from or first_options.baseline:
+        repeated_names.add("seed")  # another may have been taken, see unused_seed()
     usual: dict[str, Any] = {option.name: option.default for option in fields(options) if option.name in repeated_names}
     return replace(options, **usual | {"name": None, "resume": options.name})
 
@@ -166,7 +168,10 @@ def unused_seed(seed: int, sources: Sequence[SweepFile]) -> int:
     """Return this seed, or the next one if an earlier sweep had it, or a sweep that the earlier one learned from may
     have had it: trials with the same seed would be proposed and trained again."""
     seeds = [int(source.options.get("seed", 0)) for source in sources]
-    lowest = [0 if source.options.get("learn_from") else seed for source, seed in zip(sources, seeds, strict=True)]
+    lowest = [
+        0 if source.options.get("learn_from") or source.options.get("baseline") else seed
+        for source, seed in zip(sources, seeds, strict=True)
+    ]
     is_repeat = any(low <= seed <= high for low, high in zip(lowest, seeds, strict=True))
     return (max(seeds) + 1) % SEEDS if is_repeat else seed
 

@@ -6,12 +6,15 @@ The one in C takes as much memory as a single number in the file says, and nothi
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 
 class CautiousUnpickler(pickle._Unpickler):
     """Makes objects and sets their attributes, but never those of a type, which the rest of this process uses."""
 
+    read: Callable[[int], bytes]
+    append: Callable[[Any], None]
     stack: list[Any]
     """What was read and not used yet; the object whose attributes are set is the last but one."""
 
@@ -26,8 +29,12 @@ class CautiousUnpickler(pickle._Unpickler):
         super().load_build()  # type: ignore[misc]
 
     def load_bytearray8(self) -> None:
-        """Refuse an array that can change, for which Python takes the memory before it reads a byte."""
-        raise pickle.UnpicklingError("it has an array of bytes that can change")
+        """Read an array of bytes that can change, for which Python would take the memory before it reads a byte."""
+        length = int.from_bytes(self.read(8), "little")
+        content = self.read(length)
+        if len(content) < length:
+            raise pickle.UnpicklingError("it is cut off")
+        self.append(bytearray(content))
 
     dispatch: ClassVar[dict[int, Any]] = {
         **pickle._Unpickler.dispatch,

@@ -178,7 +178,11 @@ class NamelessError(FileNotFoundError):
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("error", [EndingError(), NamelessError()])
+class SeveralError(Exception):
+    exceptions = ()
+
+
+@pytest.mark.parametrize("error", [EndingError(), NamelessError(), SeveralError()])
 def test_an_error_whose_text_or_file_cannot_be_had_is_the_loops(error: Exception) -> None:
     assert _failure_of(error).kind == FailureKind.LOOP_ERROR
 

@@ -91,6 +91,8 @@ def test_the_seed_moves_only_where_an_earlier_sweep_may_have_had_it(earlier: Pat
     source = read_sweep_file(later.folder)
     assert source.options["seed"] == 1
     assert unused_seed(0, [source]) == 2  # it learned from a sweep with the seed 0
+    source.options |= {"learn_from": [], "baseline": "earlier"}
+    assert unused_seed(0, [source]) == 2  # the baseline's sweep had the seed 0
     source.options["seed"] = 2**32 - 1
     assert unused_seed(3, [source]) == 0
 

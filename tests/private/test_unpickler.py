@@ -15,7 +15,13 @@ def load(pickled: bytes) -> object:
 
 
 def test_it_reads_what_pickle_writes() -> None:
-    content = {"a": [1, 2.5, None, True], "b": {(1, "x"): b"y"}, "c": Counter("abca"), "d": {1, 2}}
+    content = {
+        "a": [1, 2.5, None, True],
+        "b": {(1, "x"): b"y"},
+        "c": Counter("abca"),
+        "d": {1, 2},
+        "e": bytearray(b"x"),
+    }
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         assert load(pickle.dumps(content, protocol)) == content
 
@@ -31,5 +37,5 @@ def test_it_sets_attributes_of_objects_and_not_of_types() -> None:
 
 def test_a_number_alone_takes_no_memory() -> None:
     assert load(b"\x80\x02Nr\x00\x00\x00\xff.") is None  # the index of a memory that would have 32 GB
-    with pytest.raises(pickle.UnpicklingError, match="can change"):
+    with pytest.raises(pickle.UnpicklingError, match="cut off"):
         load(b"\x80\x05\x96" + (2**40).to_bytes(8, "little") + b".")

@@ -45,6 +45,7 @@ from gaudi_tune.private.ray_tune import (
     mutated_by,
     time_attribute,
 )
+from gaudi_tune.training.report_values import as_float
 
 if TYPE_CHECKING:
     from gaudi_tune.training.session import TrainLoop
@@ -133,7 +134,7 @@ def read_stop(stop: Any) -> Any:
         return stop
     if isinstance(stop, Mapping):
         for name, value in stop.items():
-            if not isinstance(name, str) or not isinstance(value, Real) or not math.isfinite(value):
+            if not isinstance(name, str) or not isinstance(value, Real) or not math.isfinite(as_float(value)):
                 raise SweepError(
                     f"stop: {name!r}: {written(value)} is no finite number for a metric; give one, {example}"
                 )

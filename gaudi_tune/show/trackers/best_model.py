@@ -29,8 +29,8 @@ from gaudi_tune.training.checkpoint import copy_to_predict
 
 SWEEP_RUN, CHECKPOINT, BEST = "sweep_run", "checkpoint", "best"
 """Tags of a model: the run of its sweep, its checkpoint, and whether it is the best ("true" or "false")."""
-MODEL_WITHIN_S = 600.0
-"""How long it may take to make a model, the prediction included."""
+MODEL_WITHIN_S = 1800.0
+"""How long it may take to make a model: to copy the checkpoint twice, load it and predict once."""
 FOLDER = "mlflow-model"
 """The folder, in that of the sweep, in which a model is made. It is removed when MLflow has the model."""
 
@@ -52,6 +52,7 @@ def log_best_model(client: MlflowClient, ids: dict[str, str], record: LogModel) 
         try:
             call_in_child(partial(save_model, record, folder), MODEL_WITHIN_S)
         except ChildError as error:  # from the user's own code, or from torch for a damaged file
+            shutil.rmtree(folder, ignore_errors=True)
             raise SweepError(
                 f"MLflow has no model of the best trial: cannot make one from {checkpoint} ({error})"
             ) from error

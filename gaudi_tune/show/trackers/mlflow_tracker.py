@@ -109,7 +109,7 @@ class MlflowTracker:
         """Write the records of an event to the outbox."""
         if isinstance(event, events.SweepBegan):
             self._open(event)
-            for trial in state.trials.values():  # of a resumed sweep, whose names stay
+            for trial in state.trials.values():  # of a resumed sweep: what they reported last keeps its names
                 numbers_in(trial.metrics, self._names)
         if self._outbox is None:  # opening it failed, which was logged
             return

@@ -22,7 +22,10 @@ STORE = HOME / "mlflow" / "store"
 """The default tracking store: an SQLite file and a folder of artifacts."""
 STORE_URI = f"sqlite:///{STORE / 'mlflow.db'}"
 SQLITE = "sqlite:///"
-IN_MEMORY = re.compile(r"sqlite(\+\w+)?://(/?(\?.*)?|.*:memory:.*|.*\bmode=memory\b.*)", re.IGNORECASE | re.DOTALL)
+IN_MEMORY = re.compile(
+    r"sqlite(\+\w+)?://(/?(\?.*)?|/(file:)?:memory:(\?.*)?|[^?]*\?(.*&)?(mode=memory|vfs=memdb)(&.*)?)",
+    re.IGNORECASE | re.DOTALL,
+)
 """Matches addresses of databases that SQLite keeps in memory."""
 ANSWER_WITHIN_S = 8
 """How long a tracking server may take to answer the check before a sweep."""

@@ -31,7 +31,8 @@ class SweepLock:
             raise SweepError(f"{folder.name}: this sweep is running; wait for it, or end it first") from error
 
     def release(self) -> None:
-        """Release the lock."""
+        """Release the lock, also where a child process has a copy of it."""
+        fcntl.flock(self._file, fcntl.LOCK_UN)
         self._file.close()
 
 

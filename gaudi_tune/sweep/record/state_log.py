@@ -178,7 +178,10 @@ def read_paused(folder: Path) -> set[int]:
     Reads data alone, and runs nothing.
     """
     paused = set[int]()
-    with suppress(ValueError, LookupError, TypeError, OSError), open_regular_file(folder / STATE_LOG) as file:
+    with (
+        suppress(ValueError, LookupError, TypeError, OSError, zlib.error),
+        open_regular_file(folder / STATE_LOG) as file,
+    ):
         for record, is_whole in _packed_records(file):
             # The JSON is at the beginning of a record, and the rest is not needed.
             public, end_of_line, _ = zlib.decompressobj().decompress(record, MAX_PUBLIC_BYTES).partition(b"\n")
@@ -195,18 +198,19 @@ def _unpack_records(folder: Path) -> Iterator[tuple[Any, bytes]]:
         raise ValueError(f"there is no {STATE_LOG}") from error
     with file:
         problem: Exception | None = None
-        is_whole = True
+        was_whole = has_one_before = False
         for record, is_whole in _packed_records(file):
             if problem is not None:
                 raise ValueError(f"a record in the middle of {STATE_LOG} is damaged") from problem
             try:
                 unpacked = _unpack(record)
             except zlib.error as error:
-                problem = error
+                problem, was_whole = error, is_whole
                 continue
             public, _, pickled = unpacked.partition(b"\n")
             yield from_json(public[:MAX_PUBLIC_BYTES]), pickled
-        if problem is not None and is_whole:  # not cut off, as by a crash
+            has_one_before = True
+        if was_whole and has_one_before:  # it was not cut off, as by a crash
             logger.warning("%s: its last record is damaged, and the one before it counts", folder / STATE_LOG)
 
 

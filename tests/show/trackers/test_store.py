@@ -120,9 +120,20 @@ def test_a_database_in_a_file_has_its_artifacts_beside_it() -> None:
     [
         "sqlite://", "sqlite:///:memory:", "sqlite:///", "sqlite:///:memory:?cache=shared", "sqlite+pysqlite://",
         "sqlite+pysqlite:///:memory:", "sqlite:///file::memory:?uri=true", "sqlite:///file:x?mode=memory&uri=true",
-        "SQLite:///?timeout=5", "sqlite:///file:%3Amemory%3A?uri=true",
+        "SQLite:///?timeout=5", "sqlite:///file:%3Amemory%3A?uri=true", "sqlite:///file:/x?vfs=memdb&uri=true",
     ],
 )  # fmt: skip
 def test_a_database_in_memory_is_no_store(uri: str) -> None:
     with pytest.raises(SweepError, match=r"is in memory and ends with the process; give a file, such as sqlite:///"):
         tracking_uri(uri)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "sqlite:////home/me/memory/mlflow.db", "sqlite:////runs/mode=memory,lr=0.1/mlflow.db", "sqlite:///a.db?timeout=30",
+        "sqlite:///file:/x/m.db?mode=rw&uri=true",
+    ],
+)  # fmt: skip
+def test_a_database_in_a_file_is_a_store(uri: str) -> None:
+    assert tracking_uri(uri) == uri

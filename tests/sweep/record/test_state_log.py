@@ -197,11 +197,11 @@ def test_the_trials_that_wait_are_those_of_the_last_whole_record(tmp_path: Path)
 
 
 def test_a_log_that_was_made_large_takes_no_memory(tmp_path: Path) -> None:
-    StateLog(tmp_path).append(packed(1, {1: "x"}))
+    StateLog(tmp_path).append(pack(record(1, {1: "x"}), [1]))
     os.truncate(tmp_path / STATE_LOG, 2**30)
     tracemalloc.start()
     try:
-        assert read_paused(tmp_path) == set()
+        assert read_paused(tmp_path) == {1}
         assert read_log(tmp_path)["sweep"]["at"] == 1
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
@@ -218,3 +218,14 @@ def test_a_damaged_last_record_is_said_and_the_one_before_counts(
     (tmp_path / STATE_LOG).write_bytes(content[:-9] + bytes([content[-9] ^ 8]) + content[-8:])
     assert read_log(tmp_path)["sweep"]["at"] == 1
     assert "its last record is damaged, and the one before it counts" in caplog.text
+
+
+def test_of_a_record_whose_end_a_crash_left_empty_nothing_is_read(tmp_path: Path) -> None:
+    log = StateLog(tmp_path)
+    for number in (1, 2):
+        log.append(pack(record(number, {1: "x" * 1000}), [number]))
+    content = (tmp_path / STATE_LOG).read_bytes()
+    begins = list(records_in(content))[-1][0]
+    (tmp_path / STATE_LOG).write_bytes(content[: begins + 4] + bytes(len(content) - begins - 4))
+    assert read_paused(tmp_path) == {1}
+    assert read_log(tmp_path)["sweep"]["at"] == 1

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gaudi_tune.show.trackers.child import ChildError, call_in_child
+
+pytestmark = pytest.mark.processes
+
+
+def test_what_it_did_is_known_also_while_this_process_computes() -> None:
+    stop = threading.Event()
+
+    def compute() -> None:
+        while not stop.is_set():
+            sum(range(1000))
+
+    threads = [threading.Thread(target=compute) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(40):
+            call_in_child(lambda number=number: time.sleep(0.002 * number), 30)  # type: ignore[misc]
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_what_it_started_ends_with_it(tmp_path: Path) -> None:
+    def start() -> None:
+        process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=True)
+        process.start()
+        (tmp_path / "pid").write_text(str(process.pid))
+
+    call_in_child(start, 30)
+    pid = int((tmp_path / "pid").read_text())
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_no_file_stays_open() -> None:
+    before = os.listdir("/proc/self/fd")
+    call_in_child(lambda: None, 30)
+    with pytest.raises(ChildError, match="ZeroDivisionError: "):
+        call_in_child(lambda: 1 // 0, 30)
+    with pytest.raises(ChildError, match=r"it took longer than 0\.2 s"):
+        call_in_child(lambda: time.sleep(600), 0.2)
+    assert os.listdir("/proc/self/fd") == before
