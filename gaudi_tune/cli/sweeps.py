@@ -279,10 +279,12 @@ def compare_sweeps(sweeps: Sequence[StoredSweep]) -> dict[str, Any]:
 def _notes(sweeps: Mapping[str, StoredSweep]) -> list[str]:
     """Return what keeps the values of sweeps from being compared, a sentence each."""
     goals = {name: f"{sweep.file.mode}imizes {sweep.file.metric}" for name, sweep in sweeps.items()}
-    if len(set(goals.values())) == 1:
-        return []
-    goals_in_words = ", ".join(f"{name} {goal}" for name, goal in goals.items())
-    return [f"the values of these sweeps cannot be compared: {goals_in_words}"]
+    experiments = {name: f"is of the experiment {sweep.file.experiment}" for name, sweep in sweeps.items()}
+    differing_facts = [facts for facts in (goals, experiments) if len(set(facts.values())) > 1]
+    return [
+        f"the values of these sweeps cannot be compared: {', '.join(f'{name} {fact}' for name, fact in facts.items())}"
+        for facts in differing_facts
+    ]
 
 
 def _flat_options(sweep: StoredSweep) -> dict[str, Any]:

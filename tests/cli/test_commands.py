@@ -35,7 +35,7 @@ from gaudi_tune.sweep.record.events import Ending, SweepEnding
 from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.outcome import why_diverged
 from gaudi_tune.sweep.record.state_log import StateLog, pack
-from gaudi_tune.sweep.record.sweep_file import write_sweep_file
+from gaudi_tune.sweep.record.sweep_file import SWEEP_FILE, write_sweep_file
 from tests.helpers.earlier_sweeps import earlier_sweep
 from tests.helpers.fed_state import Fed
 from tests.helpers.loops import quadratic
@@ -320,6 +320,10 @@ def test_a_comparison_says_where_values_cannot_be_compared(storage: Path, capsys
     note = "the values of these sweeps cannot be compared: a maximizes score, b minimizes score"
     assert json.loads(said(capsys, "compare", "a", "b", "--storage", str(storage), "--json"))["notes"] == [note]
     assert said(capsys, "compare", "a", "b", "--storage", str(storage)).splitlines()[-2:] == ["", note]
+    other = kept(storage, "c", 0.1, num_samples=1, confirm=0).folder / SWEEP_FILE
+    other.write_text(json.dumps({**json.loads(other.read_text()), "experiment": "bert"}))
+    (note,) = json.loads(said(capsys, "compare", "a", "c", "--storage", str(storage), "--json"))["notes"]
+    assert note.endswith("cannot be compared: a is of the experiment quadratic, c is of the experiment bert")
 
 
 def test_show_says_how_to_open_the_store_of_a_sweep(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -362,7 +366,7 @@ def test_a_sweep_whose_trials_have_all_failed_is_listed_as_failed(
 
 def test_the_choice_none_is_no_hyperparameter_that_is_lacking() -> None:
     def sweep(name: str, config: dict[str, Any]) -> Any:
-        began = SimpleNamespace(options={}, metric="score", mode="max")
+        began = SimpleNamespace(options={}, metric="score", mode="max", experiment="quadratic")
         summary = {"best": {"config": config}}
         return SimpleNamespace(folder=Path(name), file=began, summary=summary, brief=lambda: {"name": name})
 
