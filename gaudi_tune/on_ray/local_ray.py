@@ -26,7 +26,7 @@ from gaudi_tune.base.words import last_line
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.device import CPUS_PER_WORKER
 from gaudi_tune.private.fork_server import NOT_COPIED, ForkServer
-from gaudi_tune.private.ray_core import ON_LOOPBACK, lean_ray
+from gaudi_tune.private.ray_core import ON_LOOPBACK, lean_ray, logs_folder
 from gaudi_tune.private.setup_worker import FORK_SERVER
 from gaudi_tune.sweep.record.events import CTRL_C
 
@@ -109,6 +109,7 @@ def start_ray(plan: Plan) -> None:
     Does nothing if a Ray is joined already. Raises a SweepError if Ray does not start.
     """
     global _pending_start
+    is_joined = _pending_start is None and ray.is_initialized()
     if not ray.is_initialized():
         print("starting Ray ...", flush=True)
     if _pending_start is None:
@@ -117,6 +118,8 @@ def start_ray(plan: Plan) -> None:
         wait([_pending_start])  # if Ctrl-C interrupts this line, end_ray() still finds the pending start
         pending, _pending_start = _pending_start, None
         pending.result()
+    if not is_joined:
+        print(f"logs    {logs_folder()}/worker-*: what train loops print", flush=True)
 
 
 def end_ray() -> None:

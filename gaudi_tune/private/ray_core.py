@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private import parameter, ray_constants, services, utils
+from ray._private import parameter, ray_constants, services, utils, worker
 from ray._private.resource_and_label_spec import ResourceAndLabelSpec
 from ray._private.state import state
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData
@@ -62,6 +62,14 @@ def lean_ray(**changes: Any) -> Iterator[None]:
     finally:
         parameter.RayParams, services.start_api_server = ray_params, start_dashboard
         utils.get_dashboard_dependency_error = dashboard_error
+
+
+def logs_folder() -> str:
+    """Return the folder with what processes of the Ray that this process has started print.
+
+    ``ray.get_runtime_context().get_session_name()`` is only the name of the folder above.
+    """
+    return str(worker._global_node.get_logs_dir_path())
 
 
 def was_killed_for_memory(error: BaseException) -> bool:

@@ -23,6 +23,7 @@ from gaudi_tune.private.ray_core import (
     accelerators_found_by_ray,
     is_orphan,
     lean_ray,
+    logs_folder,
     waiting_actors,
 )
 
@@ -119,3 +120,13 @@ def test_nobody_reads_logs_or_asks_for_machines_and_processes_are_started_by_our
     assert (RAY / "_private" / "log_monitor.py").is_file()
     assert (RAY / "autoscaler" / "_private" / "monitor.py").is_file()
     assert (RAY / "dashboard" / "dashboard.py").is_file()
+
+
+def test_what_a_worker_prints_is_in_the_folder_of_logs(ray_here: None) -> None:
+    @ray.remote
+    def say() -> None:
+        print("a word of a worker")
+
+    ray.get(say.remote())
+    files = list(Path(logs_folder()).glob("worker-*.out"))
+    assert any("a word of a worker" in file.read_text() for file in files)

@@ -25,8 +25,8 @@ def test_what_it_did_is_known_also_while_this_process_computes() -> None:
     for thread in threads:
         thread.start()
     try:
-        for number in range(40):
-            call_in_child(lambda number=number: time.sleep(0.002 * number), 30)  # type: ignore[misc]
+        for number in range(12):
+            call_in_child(lambda number=number: time.sleep(0.01 * number), 30)  # type: ignore[misc]
     finally:
         stop.set()
         for thread in threads:
