@@ -118,8 +118,8 @@ def start_ray(plan: Plan) -> None:
         wait([_pending_start])  # if Ctrl-C interrupts this line, end_ray() still finds the pending start
         pending, _pending_start = _pending_start, None
         pending.result()
-    if not is_joined:
-        print(f"logs    {logs_folder()}/worker-*: what train loops print", flush=True)
+    if not is_joined and (folder := logs_folder()):
+        print(f"logs    {folder}/worker-*: what train loops print", flush=True)
 
 
 def end_ray() -> None:

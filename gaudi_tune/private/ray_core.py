@@ -65,11 +65,12 @@ def lean_ray(**changes: Any) -> Iterator[None]:
 
 
 def logs_folder() -> str:
-    """Return the folder with what processes of the Ray that this process has started print.
+    """Return the folder, on each node, with what Ray's processes there print; "" if this process has no node.
 
     ``ray.get_runtime_context().get_session_name()`` is only the name of the folder above.
     """
-    return str(worker._global_node.get_logs_dir_path())
+    node = worker._global_node
+    return "" if node is None else str(node.get_logs_dir_path())
 
 
 def was_killed_for_memory(error: BaseException) -> bool:

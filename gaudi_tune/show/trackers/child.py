@@ -33,7 +33,7 @@ def call_in_child(function: Callable[[], object], within_s: float) -> None:
         ChildError: It raised an error, ended its process, or took longer than ``within_s`` seconds.
         OSError: There is no memory for another process.
     """
-    reading, writing = os.pipe()
+    (reading, writing), answer = os.pipe(), b""
     os.set_blocking(reading, False)
     try:
         with warnings.catch_warnings():
@@ -42,8 +42,7 @@ def call_in_child(function: Callable[[], object], within_s: float) -> None:
         if child == 0:
             _call_and_exit(function, writing)
         status = _wait(child, within_s)
-        with suppress(BlockingIOError):  # it said nothing, and one that it started may still
-            answer = b""
+        with suppress(BlockingIOError):  # it said nothing
             answer = os.read(reading, select.PIPE_BUF)
     finally:
         os.close(reading)
