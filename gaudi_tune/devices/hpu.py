@@ -92,8 +92,8 @@ class Hpu(DeviceType):
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether torch or habana's own allocator reports that the device's memory is full."""
-        full = isinstance(error, RuntimeError) and "MODULE:PT_DEVMEM Allocation failed" in message_of(error)
-        return full or super().is_out_of_memory(error)  # habana's error has no type of its own
+        allocator_failed = isinstance(error, RuntimeError) and "MODULE:PT_DEVMEM Allocation failed" in message_of(error)
+        return allocator_failed or super().is_out_of_memory(error)  # habana's error has no type of its own
 
     def compile(self, model: torch.nn.Module) -> torch.nn.Module:
         """Compile with habana's backend."""

@@ -123,8 +123,8 @@ def failure_of(error: BaseException) -> Failure:
 
 def _failure_of_loss(loss: BaseException, text: str) -> Failure:
     """Return the failure that a loss is; the last line of its text says what may have happened."""
-    lost = [error for error in _errors_in(loss) if isinstance(error, LOSS_ERRORS)]
-    if any(map(was_killed_for_memory, lost)):
+    losses = [error for error in _errors_in(loss) if isinstance(error, LOSS_ERRORS)]
+    if any(map(was_killed_for_memory, losses)):
         hint = "out of memory on the host, so Ray killed processes: fewer or smaller trials at a time need less"
         return Failure(FailureKind.HOST_OUT_OF_MEMORY, f"{text}\n{hint}")
     if any(isinstance(error, LOSS_ERRORS) for error in _errors_of_workers(loss)):
@@ -177,8 +177,8 @@ def text_of_loop(error: BaseException, started_in: Path | None = None) -> str:
     message = shortened(harmless(message_of(error)), MAX_LINE)
     if isinstance(error, ERROR_GROUP) and isinstance(error, Exception):
         inner_error = error.exceptions[0]  # type: ignore[attr-defined]
-        first = " ".join(f"{name_of_type(inner_error)}: {shortened(message_of(inner_error), MAX_LINE)}".split())
-        text += f"\n{name_of_type(error)}: {last_line(message)}; the first of them is {harmless(first)}"
+        first_text = " ".join(f"{name_of_type(inner_error)}: {shortened(message_of(inner_error), MAX_LINE)}".split())
+        text += f"\n{name_of_type(error)}: {last_line(message)}; the first of them is {harmless(first_text)}"
     elif not isinstance(error, Exception):
         description = " ".join([type(error).__name__, *message.split()])
         text += (

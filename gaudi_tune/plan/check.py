@@ -177,8 +177,10 @@ class _ModuleRecorder(pickle.Unpickler):
 
 def _unchecked(options: SweepOptions) -> list[str]:
     """Return a fact for each option that only the train loop understands."""
-    given = {"data": options.data, "model": options.model}
-    return [f"{name} {value}: not checked, since the experiment has no check" for name, value in given.items() if value]
+    values = {"data": options.data, "model": options.model}
+    return [
+        f"{name} {value}: not checked, since the experiment has no check" for name, value in values.items() if value
+    ]
 
 
 def check_trials(plan: Plan) -> list[str]:

@@ -50,8 +50,8 @@ def call_in_child(function: Callable[[], object], within_s: float) -> None:
     if status is None:
         raise ChildError(f"it took longer than {within_s:g} s")
     if not answer:
-        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-        raise ChildError(f"its process {how}")
+        ending = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        raise ChildError(f"its process {ending}")
     if answer != DONE:
         raise ChildError(answer.decode(errors="replace"))
 

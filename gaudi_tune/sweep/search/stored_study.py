@@ -117,8 +117,8 @@ def _trials_in(file: Path, study_name: str) -> list[FrozenTrial]:
     with closing(sqlite3.connect(file)) as database:
         # A view may compute for ever, and a virtual table, too: Optuna makes neither.
         query = "SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE 'create virtual%'"
-        if made := database.execute(query).fetchone():
-            raise ValueError(f"{made[0]!r} in it is no table of Optuna's")
+        if foreign_row := database.execute(query).fetchone():
+            raise ValueError(f"{foreign_row[0]!r} in it is no table of Optuna's")
     # The check of the version takes as long as all else, and another version is an error without it, too.
     storage = RDBStorage(f"sqlite:///{file}", skip_compatibility_check=True)
     try:

@@ -52,11 +52,11 @@ class KeptStudy(NamedTuple):
     """What samplers keep in the study."""
 
 
-def study_in_memory(kept: KeptStudy, directions: Sequence[Literal["minimize", "maximize"]]) -> optuna.Study:
+def study_in_memory(logged_study: KeptStudy, directions: Sequence[Literal["minimize", "maximize"]]) -> optuna.Study:
     """Return a study in memory with these trials and attributes."""
     study = optuna.create_study(directions=list(directions), sampler=RandomSampler(seed=0))
-    study.add_trials(kept.trials)
-    for attribute, value in kept.attributes.items():
+    study.add_trials(logged_study.trials)
+    for attribute, value in logged_study.attributes.items():
         internals.set_study_attribute(study, attribute, value)
     return study
 
