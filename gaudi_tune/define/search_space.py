@@ -262,13 +262,20 @@ class SearchSpace:
         return ranges
 
     @cached_property
-    def study_ranges(self) -> dict[str, BaseDistribution]:
-        """The ranges by the study's names for hyperparameters, without those names that have several ranges."""
+    def _all_study_ranges(self) -> dict[str, list[BaseDistribution]]:
+        """Every range by the study's names for hyperparameters."""
         all_ranges: dict[str, list[BaseDistribution]] = {}
         for draw in self.draws:
             for name, range_ in draw.ranges.items():
-                all_ranges.setdefault(draw.study_names[name], []).append(range_)
-        return {name: ranges[0] for name, ranges in all_ranges.items() if all(r == ranges[0] for r in ranges)}
+                ranges = all_ranges.setdefault(draw.study_names[name], [])
+                if range_ not in ranges:
+                    ranges.append(range_)
+        return all_ranges
+
+    @cached_property
+    def study_ranges(self) -> dict[str, BaseDistribution]:
+        """The ranges by the study's names for hyperparameters, without those names that have several ranges."""
+        return {name: ranges[0] for name, ranges in self._all_study_ranges.items() if len(ranges) == 1}
 
     @cached_property
     def priors(self) -> dict[str, Any]:
@@ -327,15 +334,9 @@ class SearchSpace:
 
     def in_words(self) -> dict[str, str]:
         """Return the ranges and priors of each hyperparameter in words: ``0.01 to 0.1 (sgd)`` for one named sgd.lr."""
-        ranges: dict[str, list[BaseDistribution]] = {}  # by the study's names
-        for draw in self.draws:
-            for name, range_ in draw.ranges.items():
-                known_ranges = ranges.setdefault(draw.study_names[name], [])
-                if range_ not in known_ranges:
-                    known_ranges.append(range_)
         words: dict[str, list[str]] = {name: [] for name in self.ranges}
-        for study_name, known_ranges in ranges.items():
-            texts = list(map(words_of, known_ranges))
+        for study_name, ranges in self._all_study_ranges.items():
+            texts = list(map(words_of, ranges))
             if len(texts) > MAX_RANGES:
                 texts[1:] = ["another range in other trials"]
             branch = study_name.rpartition(".")[0]

@@ -93,7 +93,7 @@ class Hpu(DeviceType):
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether torch or habana's own allocator reports that the device's memory is full."""
         allocator_failed = isinstance(error, RuntimeError) and "MODULE:PT_DEVMEM Allocation failed" in message_of(error)
-        return allocator_failed or super().is_out_of_memory(error)  # habana's error has no type of its own
+        return allocator_failed or super().is_out_of_memory(error)  # habana has no type for this error
 
     def compile(self, model: torch.nn.Module) -> torch.nn.Module:
         """Compile with habana's backend."""

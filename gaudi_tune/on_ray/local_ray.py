@@ -40,7 +40,7 @@ ENVIRONMENT = {
     # Where Python starts slowly (an image that preloads habana), a node's agent takes longer than Ray's usual limit.
     "RAY_agent_register_timeout_ms": "300000",
     # Ray would start two processes for the driver and wait for them. Nobody uses them: trial actors and workers have
-    # environment variables of their own, and so need other processes.
+    # other environment variables, and so need other processes.
     "RAY_prestart_worker_first_driver": "0",
 }
 """Settings of the Ray that is started, unless the user has set them. Its processes inherit them from this one."""

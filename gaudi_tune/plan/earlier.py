@@ -192,7 +192,7 @@ def without_repeats(experiment: Experiment, configs: Iterable[dict[str, Any]]) -
 def sweeps_that_saw_test_data(plan: Plan, sources: Sequence[SweepFile]) -> list[str]:
     """Return the earlier sweeps whose winners may have been chosen by data that is test data now.
 
-    A sweep without a confirmation holds no test data out. Where the data has no test part of its own, such a sweep
+    A sweep without a confirmation holds no test data out. Where the data has no separate test part, such a sweep
     validated on samples that this sweep holds out. This also counts for sweeps that began with such a sweep.
     """
     if not plan.settings.get(HOLD_OUT):

@@ -232,22 +232,21 @@ class MlflowTracker:
         self._put(Update(run=run, time_ms=time_ms, tags=trial_id))
 
     def _report(self, event: events.Reported, state: SweepState, time_ms: int) -> None:
-        run = run_of(event.trial)
-        # MLflow's parameters of a run cannot change, but pbt changes hyperparameters: these are metrics and tags.
-        trial = state.trials[event.trial]
-        # Many loops report a best value of their own, which is not what the sweep ranks the trial by.
-        own_names = _best_report(trial, state).keys()
+        run, trial = run_of(event.trial), state.trials[event.trial]
+        best_report = _best_report(trial, state)
+        # Many loops report a best value themselves, which is not what the sweep ranks the trial by.
         values = {
-            REPORTED_PREFIX + name if name in own_names else name: value
+            REPORTED_PREFIX + name if name in best_report else name: value
             for name, value in event.metrics.items()
             if name not in NOT_METRICS
         }
+        # MLflow's parameters of a run cannot change, but pbt changes hyperparameters: these are metrics and tags.
         first_config = trial.began_with
         changed_params = {
             PARAM_METRIC_PREFIX + name: value for name, value in event.config.items() if first_config.get(name) != value
         }
-        best_report = _best_report(trial, state) if trial.best_step == event.step else {}
-        metrics = numbers_in({**best_report, **values, **changed_params}, self._names)
+        new_best = best_report if trial.best_step == event.step else {}
+        metrics = numbers_in({**new_best, **values, **changed_params}, self._names)
         # A trial that lost its workers repeats reports, which are left out. One that took over another's weights may
         # also go back to an earlier step, but with another configuration, and its reports are new.
         clone, steps = _clone_of(metrics), self._steps[run]

@@ -242,8 +242,8 @@ class Growth:
     def _find_devices(self, state: SweepState, trial: TrialState, width: int) -> tuple[int, ...] | None:
         """Return the numbers of devices that a trial may move to and that no other trial has or moves to.
 
-        They include as many as possible of its own, which leaves larger sets to others. Otherwise they are the last
-        ones, because new trials get the first.
+        They include as many as possible of those it has, which leaves larger sets to others. Otherwise they are the
+        last ones, because new trials get the first.
 
         Returns:
             () if any devices will do; None if there are none.
