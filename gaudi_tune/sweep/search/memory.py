@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import numpy as np
 from optuna.trial import FrozenTrial
 
 from gaudi_tune.sweep.search.sampler_view import ran_out_of_memory
@@ -13,6 +14,7 @@ from gaudi_tune.sweep.search.sampler_view import ran_out_of_memory
 N_TREES = 20
 MAX_PROBABILITY = 0.1
 """A proposal is expected not to fit if a larger share of the trees says so."""
+LARGEST = float(np.finfo(np.float32).max)
 Predictor: TypeAlias = Callable[[FrozenTrial], bool]
 
 
@@ -39,6 +41,10 @@ def out_of_memory_predictor(trials: Sequence[FrozenTrial]) -> Predictor | None:
 
 
 def _features(trial: FrozenTrial, names: Sequence[str]) -> list[float]:
-    """Return the hyperparameters as numbers, as Optuna's own models have them; NaN where the trial lacks one."""
+    """Return the hyperparameters as numbers, as Optuna's own models have them; NaN where the trial lacks one.
+
+    A tree computes with 32 bits: a larger number is as good as the largest of these.
+    """
     ranges = trial.distributions
-    return [ranges[name].to_internal_repr(trial.params[name]) if name in ranges else math.nan for name in names]
+    values = [ranges[name].to_internal_repr(trial.params[name]) if name in ranges else math.nan for name in names]
+    return [min(max(value, -LARGEST), LARGEST) for value in values]

@@ -31,7 +31,7 @@ from gaudi_tune.sweep.search.gaussian_process.sampler import GaussianProcessSamp
 from gaudi_tune.sweep.search.guesses import GUESSED, guess, guesses_pay_off
 from gaudi_tune.sweep.search.memory import out_of_memory_predictor
 from gaudi_tune.sweep.search.sampler_view import ATTR_NUMBER, SamplerView, TrialLimits
-from gaudi_tune.sweep.search.samplers import make_sampler
+from gaudi_tune.sweep.search.samplers import RandomOnError, make_sampler
 from gaudi_tune.sweep.search.source import Source
 from gaudi_tune.sweep.search.study_record import KeptStudy, StudyRecord, study_in_memory
 from gaudi_tune.sweep.search.study_trial import as_interrupted, number_in_sweep, with_results, without_results
@@ -291,8 +291,9 @@ class StudySearcher(KeptInProcess, Searcher):
         ``number`` is that of the trial in the sweep.
         """
         if isinstance(self._sampler, str):
-            sampler = make_sampler(self._sampler, seed)
-            limits = LIMITS.get(type(sampler))
+            named_sampler = make_sampler(self._sampler, seed)
+            sampler: BaseSampler = RandomOnError(named_sampler, seed)
+            limits = LIMITS.get(type(named_sampler))
         else:
             sampler, limits = self._sampler, None
         study = self._sampler_view.study_for(sampler, limits=limits)

@@ -79,12 +79,18 @@ class GaussianProcessSampler(RandomSampler):
         self._generator = np.random.default_rng(seed)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return all hyperparameters that any trial had; Optuna drops those that the space does not ask for."""
+        """Return all hyperparameters with several values that any trial had.
+
+        Optuna drops those that the space does not ask for, and sets those with a single value itself.
+        """
         ranges: dict[str, BaseDistribution] = {}
         for earlier_trial in reversed(study.get_trials(deepcopy=False)):  # the latest range of a name counts
             if not earlier_trial.distributions.keys() <= ranges.keys():
-                ranges = {**earlier_trial.distributions, **ranges}
-        return {name: ranges[name] for name in sorted(ranges) if not ranges[name].single()}
+                wide_ranges = {
+                    name: range_ for name, range_ in earlier_trial.distributions.items() if not range_.single()
+                }
+                ranges = {**wide_ranges, **ranges}
+        return {name: ranges[name] for name in sorted(ranges)}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
@@ -166,8 +172,11 @@ def _thread_pools() -> ThreadpoolController:
 
 
 def _has_values(trial: FrozenTrial, configuration: Mapping[str, Any]) -> bool:
-    """Whether each hyperparameter of a trial has the value that it has in a configuration."""
-    return all(configuration[name] == value for name, value in trial.params.items())
+    """Whether each hyperparameter of a trial has the value that it has in a configuration.
+
+    A configuration lacks those that never had more than a single value.
+    """
+    return all(configuration[name] == value for name, value in trial.params.items() if name in configuration)
 
 
 def _as_at_step(end: int, trials: Sequence[FrozenTrial], direction: StudyDirection) -> list[FrozenTrial]:
