@@ -45,8 +45,8 @@ QUALIFIERS = frozenset(
 
 SET_BY_SWEEP = frozenset(
     {
-        names.DEVICES, names.ENDS_ITSELF, names.LOST_SECONDS, names.NEW_WORKERS, names.SECOND, names.START_SECONDS,
-        names.STARTS_OVER, names.STEP_SECONDS, names.WORKERS,
+        names.BEHIND, names.DEVICES, names.ENDS_ITSELF, names.LOST_SECONDS, names.NEW_WORKERS, names.SECOND,
+        names.START_SECONDS, names.STARTS_OVER, names.STEP_SECONDS, names.WORKERS,
     }
 )  # fmt: skip
 """Entries that the sweep itself adds to reports."""

@@ -49,6 +49,7 @@ TUNE_CONTROLS = {
     "trial_id",
     names.STARTS_OVER,
     names.ENDS_ITSELF,
+    names.BEHIND,
     names.NEW_WORKERS,
 }
 """Entries of a report that Tune fills in itself, or that would have it end, save or count a trial behind the sweep's
@@ -76,6 +77,10 @@ class WarmTrainable(tune.Trainable):
     """How many reports earlier the loop had written what that checkpoint has."""
     _behind: int
     """How many reports earlier the loop had written what a checkpoint would have now."""
+    _written_progress: int
+    """Epochs or steps that the trial had trained at the report that came with what a checkpoint would have now."""
+    _written_metrics: Mapping[str, Any]
+    """That report; empty if another process had it."""
     _trained_s: float
     """Seconds that the trial has trained, without starts, compilations and what was lost with workers."""
     _from_0: bool
@@ -141,13 +146,21 @@ class WarmTrainable(tune.Trainable):
         assert self.group is not None, "it has just reported"
         reports = self.iteration + 1
         self._progress = int(reported.get(self._unit, reports * (self.settings.get("eval_every") or 1)))
+        if not self._behind:
+            self._written_progress, self._written_metrics = self._progress, reported
         step_s = time.monotonic() - ordered_at
         self._trained_s += max(0.0, step_s - sum(reported.get(name, 0.0) for name in names.NOT_TRAINED))
-        additions: dict[str, Any] = {
+        return {
+            **reported,
             names.STEP_SECONDS: step_s,
             names.SECOND: self._trained_s,
             names.DEVICES: self.group.devices,
+            **self._flags(report),
         }
+
+    def _flags(self, report: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the sweep, and Tune, must know of a report besides its metrics and its time."""
+        additions: dict[str, Any] = {}
         if self._place.workers != self._usual_place.workers:
             additions[names.WORKERS] = self._place.workers
         if self._new_workers.reason:
@@ -156,9 +169,11 @@ class WarmTrainable(tune.Trainable):
             additions[names.STARTS_OVER] = True
         if report["metrics"].get(names.DONE):
             additions[names.ENDS_ITSELF] = True
+        if report["saves"] and self._behind:
+            additions[names.BEHIND] = self._behind
         if not report["saves"]:  # the loop gives nothing to save, so Tune must not ask for a checkpoint
             additions[SHOULD_CHECKPOINT] = False
-        return {**reported, **additions}
+        return additions
 
     def _report_unless_lost(self) -> dict[str, Any] | None:
         """Return the next report, or None if the workers were lost and the trial may continue in a new group."""
@@ -327,11 +342,12 @@ class WarmTrainable(tune.Trainable):
         """Save as Tune does, and remember the folder, to continue from it if the workers are lost."""
         saved = retry_while_disk_is_full(lambda: self._save_in(checkpoint_dir), f"a checkpoint of {self.trial_id}")
         self._checkpoint, self._saved_at, self._saved_behind = saved.checkpoint.path, self.iteration, self._behind
+        saved.metrics = {**saved.metrics, **self._written_metrics}  # of the report that came with it, perhaps earlier
         drop_between(self._trial_folder)
         return saved
 
     def _save_in(self, directory: str | None) -> Saved:
-        folder = name_checkpoint(self, f"checkpoint_{self._progress:06d}")
+        folder = name_checkpoint(self, f"checkpoint_{self._written_progress:06d}")
         with tempfile.TemporaryDirectory() as temporary:  # each attempt gets an empty folder
             try:
                 return super().save(directory or temporary)
@@ -357,7 +373,8 @@ class WarmTrainable(tune.Trainable):
         """Have rank 0 write the state of the trial."""
         assert self.group is not None, "Tune saves a trial after its first step"
         self.group.save(checkpoint_dir)
-        seal(Path(checkpoint_dir), self.iteration, from_0=self._from_0, behind=self._behind)
+        progress = self._written_progress
+        seal(Path(checkpoint_dir), self.iteration, from_0=self._from_0, behind=self._behind, progress=progress)
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:
         """Start the trial from a checkpoint at its next step; reports that Tune already has are not repeated."""
@@ -368,7 +385,9 @@ class WarmTrainable(tune.Trainable):
 
     def _choose_checkpoint(self, checkpoint: Path, report: int) -> None:
         """Choose the checkpoint to start from: this one, an older one if this one is torn, or none."""
-        folder, (self._saved_at, self._from_0, self._saved_behind) = last_whole_checkpoint(checkpoint, report)
+        folder, seal_ = last_whole_checkpoint(checkpoint, report)
+        self._saved_at, self._from_0, self._saved_behind, self._written_progress = seal_
+        self._written_metrics = {}
         self._checkpoint = None if folder is None else str(folder)
         if folder != checkpoint:
             logger.warning("%s is gone or torn: continuing from %s", checkpoint, folder or "the beginning")
@@ -386,7 +405,8 @@ class WarmTrainable(tune.Trainable):
         self.trial_config, self._started, self._losses, self._from_0 = config, False, 0, False
         self._workers_used = False
         self._checkpoint, self._progress, self._trained_s = None, 0, 0.0
-        self._saved_at = self._saved_behind = self._behind = 0
+        self._saved_at = self._saved_behind = self._behind = self._written_progress = 0
+        self._written_metrics = {}
         self._place, self._next_place = self._usual_place, None
 
 

@@ -71,6 +71,7 @@ NOT_METRICS = {
     SHOULD_CHECKPOINT,
     names.STARTS_OVER,
     names.ENDS_ITSELF,
+    names.BEHIND,
     names.NEW_WORKERS,
     "trial_id",
 }
@@ -252,6 +253,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             config=trial.config,
             count=int(result.get(REPORTS, 0)),
             starts_over=bool(result.get(names.STARTS_OVER)),
+            behind=None if result.get(SHOULD_CHECKPOINT) is False else int(result.get(names.BEHIND, 0)),
         )
 
     def _heed_starting_over(self, trial: Trial, result: Mapping[str, Any]) -> None:

@@ -68,10 +68,22 @@ def _best_lines(summary: Mapping[str, Any]) -> list[str]:
         lines += in_rows("front", front_lines(summary))
     if confirmation is not None:
         lines += in_rows("confirmed", in_lines(confirmation))
-    lines.append(f"checkpoint  {best['checkpoint'] or 'none: no report had one, or it was removed'}")
-    if best.get("load"):
-        lines.append(f"load it     {best['load']}")
-    return lines
+    return lines + _checkpoint_lines(summary)
+
+
+def _checkpoint_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Return lines with the checkpoint of the best report; if it has none, with the best of all checkpoints."""
+    best, saved, unit = summary["best"], summary.get("best_saved"), summary["unit"]
+    if best["checkpoint"]:
+        lines = [f"checkpoint  {best['checkpoint']}"]
+    elif saved is None:
+        lines = ["checkpoint  none: no report had one, or it was removed"]
+    else:
+        value = f"{summary['metric']} {format_value(saved['value'])} at {unit} {saved[unit]}"
+        lines = ["checkpoint  none of that report, which had nothing to save, or it was removed"]
+        lines += [f"best saved  trial {saved['trial']:03d}: {value}", f"            {saved['checkpoint']}"]
+    load_line = (saved or best).get("load")
+    return [*lines, f"load it     {load_line}"] if load_line else lines
 
 
 def front_lines(summary: Mapping[str, Any]) -> list[str]:

@@ -87,6 +87,7 @@ def _results(plan: Plan, state: SweepState) -> dict[str, Any]:
     """Return the best trial, the front of several objectives, the baseline and the confirmation."""
     front = [_best_of_trial(plan, state, trial) for trial in state.front]
     results: dict[str, Any] = {"best": front[0] if front else None}  # None if no trial reported a finite value
+    results["best_saved"] = _best_saved(plan, state) if front and front[0]["checkpoint"] is None else None
     if state.has_front:
         results["objectives"] = [str(objective) for objective in state.objectives]
         results["front"] = front
@@ -159,25 +160,46 @@ def _baseline_note(state: SweepState) -> str:
 
 
 def _best_of_trial(plan: Plan, state: SweepState, trial: TrialState) -> dict[str, Any]:
-    """Return the best report of a trial and its checkpoint: with one, what was saved, else what was reported."""
-    saved = state.best_checkpoint(plan.folder, [trial])
-    if state.has_front:  # another point, even with the same first value, need not be on the front
-        saved = _checkpoint_of_point(plan.folder, trial)
+    """Return the best report of a trial, with the checkpoint of that report if there is one."""
+    saved = _checkpoint_of_point(plan.folder, trial)
     best: dict[str, Any] = {
         "trial": trial.number,
         "trial_id": trial.trial_id,
         "config": saved.config if saved else trial.best_config,
-        "value": saved.value if saved else trial.best,
+        "value": trial.best,
     }
     if state.has_front:
-        best["values"] = _values(state, saved.point if saved else trial.point)
+        best["values"] = _values(state, trial.point)
     best[plan.budget.unit] = saved.step if saved else trial.best_step
-    best["checkpoint"] = str(plan.folder / saved.place) if saved else None
-    load_line = plan.experiment.load_line
-    best["load"] = load_line.replace(CHECKPOINT, best["checkpoint"]) if saved and load_line else None
+    best |= _where(plan, saved)
     if trial.status == "failed":  # after its best report
         best["failed"] = last_line(trial.reason)
     return best
+
+
+def _best_saved(plan: Plan, state: SweepState) -> dict[str, Any] | None:
+    """Return the best checkpoint of the search and its report; None if there is none.
+
+    It is not that of the best report where a train loop saves with some of its reports only.
+    """
+    candidates = [
+        (trial, saved) for trial in state.searched if (saved := state.best_checkpoint(plan.folder, [trial])) is not None
+    ]
+    if not candidates:
+        return None
+    trial, saved = max(candidates, key=lambda candidate: state.objective.score(candidate[1].value))
+    best: dict[str, Any] = {"trial": trial.number, "config": saved.config, "value": saved.value}
+    if state.has_front:
+        best["values"] = _values(state, saved.point)
+    return {**best, plan.budget.unit: saved.step, **_where(plan, saved)}
+
+
+def _where(plan: Plan, saved: SavedCheckpoint | None) -> dict[str, str | None]:
+    """Return where a checkpoint is, and the line of Python that loads it."""
+    if saved is None:
+        return {"checkpoint": None, "load": None}
+    checkpoint, load_line = str(plan.folder / saved.place), plan.experiment.load_line
+    return {"checkpoint": checkpoint, "load": load_line.replace(CHECKPOINT, checkpoint) if load_line else None}
 
 
 def _checkpoint_of_point(folder: Path, trial: TrialState) -> SavedCheckpoint | None:

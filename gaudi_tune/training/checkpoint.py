@@ -92,9 +92,11 @@ class Seal(NamedTuple):
     """Whether the train loop counts its epochs or steps from 0."""
     behind: int = 0
     """How many reports earlier the train loop had written what the checkpoint has."""
+    progress: int = 0
+    """Epochs or steps that what the checkpoint has had trained; 0 if an older version wrote it."""
 
 
-def seal(directory: Path, report: int, *, from_0: bool = False, behind: int = 0) -> None:
+def seal(directory: Path, report: int, *, from_0: bool = False, behind: int = 0, progress: int = 0) -> None:
     """Mark a checkpoint as whole (see :class:`Seal`).
 
     If the directory has a seal already, which a loop may have copied from elsewhere, it is replaced.
@@ -102,7 +104,8 @@ def seal(directory: Path, report: int, *, from_0: bool = False, behind: int = 0)
     seal_file = directory / SEAL_FILE
     files = [file for file in directory.rglob("*") if file.is_file() and file != seal_file]
     sizes = {str(file.relative_to(directory)): file.stat().st_size for file in files}
-    seal_file.write_text(json.dumps({"report": report, "from_0": from_0, "behind": behind, "sizes": sizes}))
+    mark = {"report": report, "from_0": from_0, "behind": behind, "progress": progress, "sizes": sizes}
+    seal_file.write_text(json.dumps(mark))
 
 
 def last_whole_checkpoint(checkpoint: Path, report: int) -> tuple[Path | None, Seal]:
@@ -134,7 +137,8 @@ def read_seal(directory: Path) -> Seal:
     try:
         sealed = json.loads((directory / SEAL_FILE).read_text())
         if all((directory / name).stat().st_size == size for name, size in sealed["sizes"].items()):
-            return Seal(int(sealed["report"]), bool(sealed["from_0"]), int(sealed.get("behind", 0)))
+            progress = int(sealed.get("progress", 0))
+            return Seal(int(sealed["report"]), bool(sealed["from_0"]), int(sealed.get("behind", 0)), progress)
         return Seal(0)
     except (OSError, ValueError, LookupError):
         return Seal(0)

@@ -180,7 +180,8 @@ def test_a_checkpoint_that_is_older_than_its_report_is_continued_from_and_no_rep
     results = [trainable.train() for _ in range(5)]
     assert [bool(result.get(names.STARTS_OVER)) for result in results] == [True, True, False, False, False]
     saved = trainable.save(str(tmp_path / "saved"))  # it has the third epoch
-    assert read_seal(Path(saved.checkpoint.path)) == Seal(5, behind=2)
+    assert read_seal(Path(saved.checkpoint.path)) == Seal(5, behind=2, progress=3)
+    assert saved.metrics["trained"] == 3, "Ray's own results have the metrics of the report that came with it"
     trainable.reset(trial("writing_now_and_then"))
     trainable.restore(saved)
     last = trainable.train()

@@ -51,13 +51,21 @@ class Fed:
             self.state.apply(TrialBegan(trial=number, trial_id=f"id{number}", config={"x": 0.5, **config}))
 
     def report(
-        self, number: int, step: int, value: float, verdict: Verdict = "continue", count: int = 0, **metrics: Any
+        self,
+        number: int,
+        step: int,
+        value: float,
+        verdict: Verdict = "continue",
+        count: int = 0,
+        behind: int | None = 0,
+        **metrics: Any,
     ) -> None:
-        """Report a value; ``count`` is the number of the trial's report."""
+        """Report a value; ``count`` is the number of the trial's report, of which a checkpoint is ``behind``."""
         config = self.state.trials[number].config
         told = {"score": value, "epoch": step, **metrics}
         point = point_in(self.state.objectives, told)
-        self.state.apply(Reported(trial=number, step=step, point=point, metrics=told, config=config, count=count))
+        report: dict[str, Any] = {"point": point, "metrics": told, "config": config, "count": count, "behind": behind}
+        self.state.apply(Reported(trial=number, step=step, **report))
         self.state.apply(Decided(trial=number, decision=Decision(verdict, "for a test")))
 
     def save(self, number: int) -> None:

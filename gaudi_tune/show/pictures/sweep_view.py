@@ -212,6 +212,10 @@ class SweepView:
         best = self.summary["best"]
         if not best:
             return None
+        saved, unit = self.summary.get("best_saved"), self.plan.budget.unit
+        if saved is not None:
+            report = f"trial {saved['trial']}, {unit} {saved[unit]}: {format_value(saved['value'])}"
+            best = {**best, "checkpoint": f"{saved['checkpoint']} ({report}, the best that was saved)"}
         return {**best, "config": {name: _json_value(value) for name, value in best["config"].items()}}
 
 

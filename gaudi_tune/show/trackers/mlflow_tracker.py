@@ -310,16 +310,17 @@ class MlflowTracker:
         status: RunStatus = "FAILED" if state.failure else "FINISHED" if finished else "KILLED"
         step = state.counts().total()
         self._put(Update(run=SWEEP, time_ms=time_ms, step=step, metrics=metrics, tags=tags, status=status))
-        if best is not None and best["checkpoint"] is not None:
-            self._log_model(best, time_ms)
+        saved = event.summary.get("best_saved") or best
+        if saved is not None and saved["checkpoint"] is not None:
+            self._log_model(saved, time_ms)
 
     def _relative(self, path: str | os.PathLike[str]) -> str:
         """Return a path relative to the sweep's folder, which may be moved before the records are delivered."""
         return os.path.relpath(path, self._plan.folder)
 
-    def _log_model(self, best: Mapping[str, Any], time_ms: int) -> None:
-        """Log the best trial's checkpoint, and the model that is made from it."""
-        plan, run, self._checkpoint = self._plan, run_of(best["trial"]), best["checkpoint"]
+    def _log_model(self, saved: Mapping[str, Any], time_ms: int) -> None:
+        """Log the best checkpoint, and the model that is made from it."""
+        plan, run, self._checkpoint = self._plan, run_of(saved["trial"]), saved["checkpoint"]
         checkpoint = self._relative(self._checkpoint)
         self._put(records.LogFiles(run=run, time_ms=time_ms, files=[checkpoint], folder="checkpoint"))
         load = plan.experiment.predictor
@@ -332,10 +333,10 @@ class MlflowTracker:
                 sweep=plan.name,
                 checkpoint=checkpoint,
                 loaded_by=f"{load.__module__}:{load.__qualname__}",
-                params={name: str(value) for name, value in best["config"].items()},
+                params={name: str(value) for name, value in saved["config"].items()},
                 metric=_mlflow_name(plan.experiment.metric),
-                value=best["value"],
-                step=best[plan.budget.unit],
+                value=saved["value"],
+                step=saved[plan.budget.unit],
                 register=plan.options.register,
             )
         )

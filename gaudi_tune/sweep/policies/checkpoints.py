@@ -28,7 +28,8 @@ def wants_checkpoint(state: SweepState, trial: TrialState, every_s: float) -> bo
 
     It should
 
-    - if the report is the best of the sweep so far (with several objectives: on its front),
+    - if the report is the best of the sweep so far (with several objectives: on its front), or the best of those that
+      can be saved,
     - if the trial ends now as the best by its last value of those that have ended,
     - if a person stops it,
     - if it has trained ``every_s`` seconds without a checkpoint, or the sweep ends early.
@@ -44,7 +45,7 @@ def wants_checkpoint(state: SweepState, trial: TrialState, every_s: float) -> bo
     if trial.value is None:
         return False
     # A tie leads, too: the best by another rule, such as the lower number, then has a checkpoint.
-    if state.leads(trial):
+    if state.leads(trial) or state.saves_best(trial):
         return True
     best_at_end = state.best_at_end.value if state.best_at_end is not None else None
     return is_ending and (best_at_end is None or not state.objective.better(best_at_end, than=trial.value))

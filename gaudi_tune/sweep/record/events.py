@@ -96,6 +96,9 @@ class Reported(TrialEvent):
     """The number of the report among those of the trial, from 1; a report that is made again has the same number."""
     starts_over: bool = False
     """Whether the trial would begin again after a pause, because its train loop does not continue from checkpoints."""
+    behind: int | None = 0
+    """How many reports earlier the train loop wrote what a checkpoint of this report would have; None if it has given
+    nothing to save so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +110,7 @@ class Decided(TrialEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointSaved(TrialEvent):
-    """A trial wrote a checkpoint of its last report."""
+    """A trial wrote a checkpoint, of its last report or of the earlier one that came with something to save."""
 
     place: str
     """Its folder, relative to the sweep's."""

@@ -25,7 +25,7 @@ from gaudi_tune.sweep.record.outcome import constraints_of
 from gaudi_tune.sweep.record.state_log import TRIALS
 from gaudi_tune.sweep.record.trial_state import SavedCheckpoint, TrialState
 
-VERSION = 7
+VERSION = 8
 """The version of a snapshot's layout; raise it with every change that an older snapshot does not fit."""
 
 
@@ -75,6 +75,8 @@ class SweepState:
         objective it has the best trial alone: of equal ones, the one with the lowest number."""
         self.best_at_end: TrialState | None = None
         """The best trial by its last value, of all that have ended and not failed: what Tune calls the best."""
+        self.best_saved: float | None = None
+        """The best value of the first objective in a checkpoint, which may have been deleted since."""
         self.since_best: set[int] = set()
         """The trials of the search that have paused or ended since the front last got a new point. A trial that had
         paused before does not count when it ends."""
@@ -208,6 +210,15 @@ class SweepState:
             return trial.best_step == trial.step and trial in self.front
         return self.leader is None or not self.objective.better(self.leader[0], than=trial.last_point[0])
 
+    def saves_best(self, trial: TrialState) -> bool:
+        """Whether the last report of a trial is better than every checkpoint, where its loop does not save at each.
+
+        The report that is best of all may have nothing to save, so there the best that can be saved counts for itself.
+        """
+        if not trial.skips_saves or trial.to_save is None or trial.to_save.step != trial.step or trial.value is None:
+            return False
+        return self.best_saved is None or self.objective.better(trial.value, than=self.best_saved)
+
     @property
     def to_confirm(self) -> list[TrialState]:
         """The trials to be trained again as the search stands: the baseline, if there is one, and the best others.
@@ -336,6 +347,10 @@ class SweepState:
         self._outcomes = Counter(trial.status for trial in ended)
         for trial in ended:
             self._update_best_at_end(trial)
+        self.best_saved = None
+        for trial in trials:
+            for saved in trial.checkpoints:
+                self._note_best_saved(saved)
 
     # Booking.
 
@@ -351,7 +366,7 @@ class SweepState:
             self._outcomes[trial.status] -= 1
             trial.failure = None
         if event.config != trial.config:  # pbt: it takes over another trial's weights, and may make reports again
-            trial.reports = 0
+            trial.reports, trial.to_save = 0, None
         self.unended[trial.number] = trial
         trial.trial_id, trial.config, trial.status = event.trial_id, dict(event.config), "running"
         trial.decision, trial.safe_since = events.Decision("continue"), time.monotonic()
@@ -363,6 +378,8 @@ class SweepState:
         trial.last_point = event.point if all(map(math.isfinite, event.point)) else ()
         self.device_time.reported(trial.number, event.metrics, is_repeat=0 < event.count <= trial.reports)
         trial.reports = max(trial.reports, event.count)
+        trial.to_save = self._to_save(trial, event)
+        trial.skips_saves = trial.skips_saves or event.behind != 0
         if trial.value is None:
             return
         trial.constraints = constraints_of(event.metrics) or trial.constraints
@@ -383,6 +400,24 @@ class SweepState:
         if trial in self.front and [leading.point for leading in self.front] != front_points:
             self.since_best = set()
 
+    def _to_save(self, trial: TrialState, event: events.Reported) -> SavedCheckpoint | None:
+        """Return what a checkpoint of the trial would have after this report; None if it has nothing to save."""
+        if event.behind is None:
+            return None
+        point = trial.last_point or (math.nan,) * len(self.objectives)
+        if not event.behind:
+            return SavedCheckpoint("", event.step, point, trial.config, event.count)
+        number = event.count - event.behind
+        # After a failure the trial continues from an older checkpoint than it had last.
+        for saved in (trial.to_save, *reversed(trial.checkpoints)):
+            if saved is not None and saved.report == number and saved.config == trial.config:
+                return saved
+        return SavedCheckpoint("", event.step, (math.nan,) * len(self.objectives), trial.config, number)  # a clone's
+
+    def _note_best_saved(self, saved: SavedCheckpoint) -> None:
+        if math.isfinite(saved.value):
+            self.best_saved = self.objective.better_of(saved.value, self.best_saved)
+
     def _decide(self, trial: TrialState, decision: events.Decision) -> None:
         trial.decision, trial.reason = decision, decision.reason
         if decision.verdict == "pause":
@@ -396,9 +431,10 @@ class SweepState:
 
     def _save(self, trial: TrialState, place: str) -> None:
         earlier = [saved for saved in trial.checkpoints if saved.place != place]  # it may be written a second time
-        point = trial.last_point or (math.nan,) * len(self.objectives)
-        trial.checkpoints = [*earlier, SavedCheckpoint(place, trial.step, point, trial.config)]
+        assert trial.to_save is not None, "Tune saves a trial after its first report"
+        trial.checkpoints = [*earlier, trial.to_save._replace(place=place)]
         trial.safe_since = time.monotonic()
+        self._note_best_saved(trial.to_save)
 
     def _end(self, trial: TrialState, event: events.TrialEnded) -> None:
         self._count_since_best(trial)

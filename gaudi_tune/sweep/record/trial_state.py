@@ -24,6 +24,8 @@ class SavedCheckpoint(NamedTuple):
     """The value of each objective at that step; NaN where one of them was not finite."""
     config: dict[str, Any]
     """The configuration with which it was trained until then; pbt changes it later."""
+    report: int = 0
+    """The number of the report that came with it, from 1."""
 
     @property
     def value(self) -> float:
@@ -79,6 +81,11 @@ class TrialState:
     if the budget is in seconds, since then all trials cost the same."""
     checkpoints: list[SavedCheckpoint] = field(default_factory=list)
     """Its checkpoints, in the order in which they were written; some may have been deleted since."""
+    to_save: SavedCheckpoint | None = None
+    """What a checkpoint would have now, without a place: the last report that came with something to save, or an
+    earlier one where a train loop saves with every few reports. None while there is nothing to save."""
+    skips_saves: bool = False
+    """Whether its train loop has reported without something to save."""
     safe_since: float = field(default_factory=time.monotonic)
     """The monotonic time of its last checkpoint, or of its last start. A crash would lose what came later."""
 
@@ -125,6 +132,7 @@ class TrialState:
             "failure": self.failure and self.failure.plain(),
             "decision": (*self.decision[:2], self.decision.failure and self.decision.failure.plain()),
             "checkpoints": [tuple(c) for c in self.checkpoints],
+            "to_save": self.to_save and tuple(self.to_save),
         }
 
     @classmethod
@@ -137,6 +145,7 @@ class TrialState:
                 "failure": _failure_in(snapshot["failure"]),
                 "decision": Decision(verdict, reason, _failure_in(failure)),
                 "checkpoints": [SavedCheckpoint(*saved) for saved in snapshot["checkpoints"]],
+                "to_save": SavedCheckpoint(*snapshot["to_save"]) if snapshot["to_save"] else None,
                 "curve": {int(step): float(value) for step, value in snapshot["curve"].items()},
                 "status": snapshot["status"] if snapshot["status"] in (*ENDED, "paused") else "interrupted",
             }

@@ -150,7 +150,7 @@ def test_a_snapshot_of_another_version_is_refused_before_anything_changes() -> N
     fed = Fed()
     fed.trial(1, 0.2)
     kept = fed.state.snapshot()
-    with pytest.raises(ValueError, match="its version is 99, and this code reads version 7"):
+    with pytest.raises(ValueError, match="its version is 99, and this code reads version 8"):
         fed.state.restore({**kept, "sweep": {**kept["sweep"], "version": 99, "trials": {}}})
     kept["sweep"]["trials"][1]["colour"] = "red"
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
@@ -171,6 +171,55 @@ def test_the_best_checkpoint_is_the_best_of_those_that_are_still_there(tmp_path:
     assert (best.step, best.value) == (3, 0.7)
     fed.save(1)  # the same place once more
     assert len(fed.state.trials[1].checkpoints) == 3
+
+
+def saving_every_third() -> Fed:
+    """A sweep whose trial 1 saves with every third report, and has made five."""
+    fed = Fed(epochs=9)
+    fed.begin(1)
+    for step, (score, behind) in enumerate([(0.9, None), (0.4, None), (0.5, 0), (0.8, 1), (0.6, 2)], start=1):
+        fed.report(1, step, score, count=step, behind=behind)
+    return fed
+
+
+def test_a_checkpoint_is_booked_with_the_report_that_came_with_it() -> None:
+    fed = saving_every_third()
+    fed.save(1)
+    saved = fed.state.trials[1].checkpoints[-1]
+    assert (saved.step, saved.value, saved.report) == (3, 0.5, 3)
+    assert fed.state.trials[1].best == 0.9, "the best report counts for the ranking, saved or not"
+
+
+def test_a_trial_that_continues_from_an_older_checkpoint_books_what_that_has() -> None:
+    fed = saving_every_third()
+    fed.save(1)
+    fed.report(1, 6, 0.7, count=6)  # which is lost before it is saved, and the trial continues from report 3
+    kept = fed.state.snapshot()
+    resumed = Fed(epochs=9)
+    resumed.state.restore(kept)
+    resumed.report(1, 4, 0.81, count=4, behind=1)
+    resumed.save(1)
+    saved = resumed.state.trials[1].checkpoints[-1]
+    assert (saved.step, saved.value, saved.report) == (3, 0.5, 3)
+
+
+def test_a_clone_does_not_book_the_report_of_another_trial() -> None:
+    fed = saving_every_third()
+    fed.begin(1, x=0.9)  # with other hyperparameters, from what another trial saved with its third report
+    fed.report(1, 4, 0.3, count=4, behind=1)
+    fed.save(1)
+    assert math.isnan(fed.state.trials[1].checkpoints[-1].value)
+
+
+def test_the_best_that_can_be_saved_is_wanted_where_a_loop_does_not_save_each_report() -> None:
+    fed = saving_every_third()
+    trial = fed.state.trials[1]
+    assert not fed.state.saves_best(trial), "its last report came without"
+    fed.report(1, 6, 0.7, count=6)
+    assert fed.state.saves_best(trial)
+    fed.save(1)
+    fed.report(1, 9, 0.7, count=9)
+    assert not fed.state.saves_best(trial), "it is no better than what is saved"
 
 
 def several() -> Fed:
