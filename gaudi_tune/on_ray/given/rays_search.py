@@ -14,6 +14,7 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from ray import tune
+from ray.tune.result import TRAINING_ITERATION
 from ray.tune.search import BasicVariantGenerator, Searcher
 from ray.tune.search.sample import Function
 from ray.tune.utils.util import flatten_dict
@@ -89,7 +90,12 @@ class RaysSearch:
         with tempfile.TemporaryDirectory() as folder:
             self._searcher.save(file := f"{folder}/searcher")
             saved = base64.b64encode(Path(file).read_bytes()).decode()
-        return {"trials": sorted(self._last_results), "saved": saved}
+        metrics = (TRAINING_ITERATION, *(objective.name for objective in self._objectives))
+        last_results = {
+            trial_id: {name: result[name] for name in metrics if name in result}
+            for trial_id, result in self._last_results.items()
+        }
+        return {"last_results": last_results, "saved": saved}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take what :meth:`save` returned."""
@@ -98,7 +104,7 @@ class RaysSearch:
         with tempfile.TemporaryDirectory() as folder:
             Path(file := f"{folder}/searcher").write_bytes(base64.b64decode(state["saved"]))
             self._searcher.restore(file)
-        self._last_results = {trial_id: {} for trial_id in state["trials"]}
+        self._last_results = dict(state["last_results"])
 
 
 class RaysVariants:

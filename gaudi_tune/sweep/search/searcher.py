@@ -180,7 +180,7 @@ class StudySearcher(KeptInProcess, Searcher):
         self._n_proposed += 1
         number = self._n_proposed + len(self._confirmations)  # in the sweep; Tune counts the confirmation, too
         if self._proposed_before:
-            config = self._propose_again(trial_id, number)
+            config = self._propose_again(trial_id, number, suggestion)
         elif isinstance(suggestion, dict):
             config = self._take(trial_id, number, suggestion)
         else:
@@ -259,10 +259,12 @@ class StudySearcher(KeptInProcess, Searcher):
         """Propose a configuration of the space next, after those that people have requested before.
 
         Returns:
-            How many trials the search has once this one is proposed.
+            How many trials the search must have for this one. Where a source proposes, it is one more than before: a
+            grid would lose a point to it.
         """
         self.requested_configs.append(dict(config))
-        return self.proposed + len(self.requested_configs)
+        number = self.proposed + len(self.requested_configs)
+        return number if self.source is None or self.num_trials is None else max(number, self.num_trials + 1)
 
     def trials(self) -> list[FrozenTrial]:
         """Return all trials of the study by number, including those before a resume; not to be changed."""
@@ -322,7 +324,11 @@ class StudySearcher(KeptInProcess, Searcher):
         if the source waits for results while every trial waits for more trials.
         """
         begins_with_baseline = not self._n_proposed and self._baseline
-        if self.source is None or self._proposed_before or self.requested_configs or begins_with_baseline:
+        if self._proposed_before:  # the source, restored to its state before them, makes its own ones again
+            is_due = CONFIG in self.record.trials()[self._proposed_before[0]].user_attrs
+        else:
+            is_due = not self.requested_configs and not begins_with_baseline
+        if self.source is None or not is_due:
             return ""
         suggestion = self.source.suggest(trial_id)
         if suggestion is None and not training and self.count_waiting():
@@ -332,7 +338,13 @@ class StudySearcher(KeptInProcess, Searcher):
         return suggestion
 
     def _take(self, trial_id: str, number: int, suggestion: Mapping[str, Any]) -> dict[str, Any]:
-        """Add the trial of a source's configuration to the study, with those of its values that the space has."""
+        """Add the trial of a source's configuration to the study."""
+        config, proposal = self._as_proposal(suggestion)
+        self._add_trial(trial_id, number, proposal)
+        return config
+
+    def _as_proposal(self, suggestion: Mapping[str, Any]) -> tuple[dict[str, Any], FrozenTrial]:
+        """Return a source's whole configuration, and its trial for the study, with the values that the space has."""
         draw = self._space.draw_with(suggestion)
         config = {**draw.config, **suggestion}
         inside = {name for name, range_ in draw.ranges.items() if holds(range_, config[name])}
@@ -342,8 +354,7 @@ class StudySearcher(KeptInProcess, Searcher):
             distributions={draw.study_names[name]: draw.ranges[name] for name in inside},
             user_attrs={CONFIG: config},
         )
-        self._add_trial(trial_id, number, proposal)
-        return config
+        return config, proposal
 
     def _add_trial(self, trial_id: str, number: int, proposal: FrozenTrial) -> None:
         numbered = {} if number == len(self.record.trials()) + 1 else {ATTR_NUMBER: number}
@@ -357,9 +368,17 @@ class StudySearcher(KeptInProcess, Searcher):
             )
         )
 
-    def _propose_again(self, trial_id: str, number: int) -> dict[str, Any]:
-        """Return a configuration that was proposed before the sweep was interrupted, and is in the study."""
+    def _propose_again(self, trial_id: str, number: int, suggestion: Mapping[str, Any] | str | None) -> dict[str, Any]:
+        """Return a configuration that was proposed before the sweep was interrupted, and is in the study.
+
+        If a source had proposed it, the source has just been asked again. Its ``suggestion`` counts, which is another
+        if it has learned from other results meanwhile: it is told later how that one did.
+        """
         trial = without_results(self.record.trials()[self._proposed_before.pop(0)])
+        if isinstance(suggestion, dict):
+            config, proposal = self._as_proposal(suggestion)
+            trial.params, trial.distributions = proposal.params, proposal.distributions
+            trial.user_attrs = {**trial.user_attrs, **proposal.user_attrs}
         # The confirmation may have had another number of trials before the sweep was interrupted.
         if number != number_in_sweep(trial):
             trial.user_attrs[ATTR_NUMBER] = number

@@ -413,6 +413,65 @@ def test_a_grid_with_functions_is_gone_through_once_and_goes_on_where_it_was(sto
     assert resumed.suggest("5") is None
 
 
+def killed(searcher: Any, resumed: Any, state: Path, later: int) -> list[Any]:
+    """Propose ``later`` trials after the last record of the log, resume from it, and return what is proposed again.
+
+    The study's database has the later trials, as after a kill.
+    """
+    searcher.save(str(state))
+    logged = searcher.record.snapshot(everything=True)
+    for number in range(later):
+        assert searcher.suggest(f"lost-{number}")
+    assert searcher.study  # which waits until the database has them
+    resumed._storage = searcher._storage
+    resumed.restore_study(logged)
+    resumed.restore(str(state))
+    return [resumed.suggest(f"again-{number}") for number in range(later)]
+
+
+def test_a_grid_after_a_kill_has_each_point_once(storage: Path, tmp_path: Path) -> None:
+    space = {"x": tune.grid_search([number / 12 for number in range(12)])}
+    searcher, resumed = (searcher_of(storage, BasicVariantGenerator(), space, num_samples=1) for _ in range(2))
+    configs = [searcher.suggest(f"kept-{number}") for number in range(3)]
+    configs += killed(searcher, resumed, tmp_path / "state", later=4)
+    configs += [resumed.suggest(f"new-{number}") for number in range(5)]
+    assert [config["x"] for config in configs] == [number / 12 for number in range(12)]
+    assert resumed.suggest("one more") is None
+
+
+def test_a_searcher_of_ray_after_a_kill_is_told_of_what_it_proposed_again(storage: Path, tmp_path: Path) -> None:
+    searcher, resumed = (searcher_of(storage, OptunaSearch(seed=3), num_samples=12) for _ in range(2))
+    configs = [searcher.suggest("kept")]
+    again = killed(searcher, resumed, tmp_path / "state", later=3)
+    configs += again
+    for number in range(3):
+        resumed.on_trial_complete(f"again-{number}", {"score": 0.1 * number, "training_iteration": 1})
+    configs.append(resumed.suggest("new"))
+    assert len({config["x"] for config in configs}) == 5
+    own_trials = resumed.source._searcher._ot_study.trials
+    assert [trial.params["x"] for trial in own_trials] == [config["x"] for config in configs]
+    assert [trial.value for trial in own_trials[1:4]] == [0.0, 0.1, 0.2]
+    assert [trial.params["x"] for trial in resumed.trials()] == [config["x"] for config in configs]
+
+
+def test_a_trial_that_waited_at_a_kill_ends_with_its_last_result(storage: Path, tmp_path: Path) -> None:
+    searcher, resumed = (searcher_of(storage, OptunaSearch(seed=3), num_samples=12) for _ in range(2))
+    searcher.suggest("waiting")
+    searcher.on_trial_result("waiting", {"score": 0.4, "training_iteration": 1, "note": object()})
+    killed(searcher, resumed, tmp_path / "state", later=0)
+    resumed.on_trial_complete("waiting")
+    assert [trial.value for trial in resumed.source._searcher._ot_study.trials] == [0.4]
+
+
+def test_a_configuration_tried_by_hand_takes_no_point_of_a_grid(storage: Path) -> None:
+    searcher = searcher_of(storage, BasicVariantGenerator(), {"x": tune.grid_search([0.1, 0.2, 0.3])}, num_samples=1)
+    configs = [searcher.suggest("first")]
+    searcher.num_trials = searcher.request({"x": 0.2})
+    configs += [searcher.suggest(f"later-{number}") for number in range(3)]
+    assert [config["x"] for config in configs] == [0.1, 0.2, 0.2, 0.3]
+    assert searcher.suggest("one more") is None
+
+
 def test_several_objectives_come_from_the_searcher(storage: Path) -> None:
     searcher = searcher_of(storage, OptunaSearch(metric=["score", "loss"], mode=["max", "min"]))
     assert [str(objective) for objective in searcher.plan.objectives] == ["max score", "min loss"]
