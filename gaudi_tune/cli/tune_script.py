@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.words import did_you_mean
 from gaudi_tune.cli.command_line import main, print_error
 from gaudi_tune.define.experiment import Experiment, as_name
 from gaudi_tune.define.objective import Mode
@@ -39,11 +37,6 @@ def tune_script(
     loop = partial(run_script, path=str(path.resolve()), source=path.read_text(encoding="utf-8"))
     fields.setdefault("name", as_name(path.stem))
     try:
-        arguments = [field.name for field in dataclasses.fields(Experiment) if field.name != "train_loop"]
-        for name in fields.keys() - set(arguments):
-            raise SweepError(
-                f"tune_script() has no argument {name}{did_you_mean(name, arguments)}; it has {', '.join(arguments)}"
-            )
         experiment = Experiment(train_loop=loop, space=space, metric=metric, mode=mode, **fields)
     except SweepError as error:
         sys.exit(print_error(error, sys.argv))

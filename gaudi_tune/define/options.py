@@ -15,12 +15,24 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
 import tyro
-from pydantic import BeforeValidator, ByteSize, Field, Strict, TypeAdapter, ValidationError
+from pydantic import ByteSize, Field, TypeAdapter, ValidationError
 
 from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.base.words import did_you_mean, is_digits
-from gaudi_tune.define.field_rules import MOST
-from gaudi_tune.define.reading import read_number, read_path, read_text, read_texts, read_whole
+from gaudi_tune.define.reading import (
+    MOST,
+    AnyText,
+    Count,
+    File,
+    Finite,
+    Positive,
+    Switch,
+    Text,
+    Texts,
+    TwoOrMore,
+    Whole,
+)
+from gaudi_tune.define.validation import message_of
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 """The checkout, or where the packages are installed."""
@@ -40,16 +52,6 @@ LEAST_HANG_MINUTES = 0.001
 """The shortest time after which workers count as hung."""
 LEAST_CHECKPOINT_BUDGET = 1000
 """The smallest budget in bytes; no checkpoint is smaller."""
-OUR_WORDS = {
-    "Input should be": "must be",
-    "String should": "must",
-    "greater than or equal to": "at least",
-    "greater than": "above",
-    "less than or equal to": "at most",
-    "less than": "below",
-    "Value error, ": "",
-}
-"""The words that replace pydantic's in messages."""
 SchedulerName: TypeAlias = Literal["asha-promote", "asha", "hyperband", "median", "pbt", "fifo"]
 RAYS, RAYS_POPULATION = "ray.", "ray.population."
 """What the names of objects of Ray Tune begin with, such as ``ray.ASHAScheduler``, and those of its populations."""
@@ -87,18 +89,9 @@ class Traits:
     """Whether ``--config`` reads it as a key of the file's top level."""
 
 
-Whole: TypeAlias = Annotated[int, BeforeValidator(read_whole)]
-Positive: TypeAlias = Annotated[Whole, Field(ge=1, le=MOST)]
-Count: TypeAlias = Annotated[Whole, Field(ge=0, le=MOST)]
 Seed: TypeAlias = Annotated[Whole, Field(ge=0, lt=SEEDS)]
-Finite: TypeAlias = Annotated[float, BeforeValidator(read_number), Field(allow_inf_nan=False)]
 Minutes: TypeAlias = Annotated[Finite, Field(ge=0, le=MOST)]
 Seconds: TypeAlias = Minutes
-AnyText: TypeAlias = Annotated[str, BeforeValidator(read_text)]
-Text: TypeAlias = Annotated[str, Field(min_length=1), BeforeValidator(read_text)]
-Texts: TypeAlias = Annotated[tuple[Text, ...], BeforeValidator(read_texts)]
-File: TypeAlias = Annotated[Path, BeforeValidator(read_path)]
-Switch: TypeAlias = Annotated[bool, Strict()]
 RaysName: TypeAlias = Annotated[str, Field(pattern=rf"^{re.escape(RAYS)}")]
 
 
@@ -137,7 +130,7 @@ class TrialOptions:
     ] = ()
     """Change a setting, or fix a hyperparameter."""
     baseline: Annotated[Text | None, shown("SWEEP")] = None
-    """Start from a sweep's winner, or a published run."""
+    """Start from an earlier sweep's winner."""
     baseline_only: Annotated[Switch, shown("")] = False
     """Train only the baseline."""
     evaluate: Annotated[File | None, shown("CHECKPOINT"), UNPARSED] = None
@@ -149,11 +142,7 @@ class SearchOptions:
     """What to try, and which trials continue."""
 
     config: Annotated[File | None, shown("FILE"), UNPARSED, Traits(in_config_file=False)] = None
-    """TOML file of options and ranges; the command line wins."""
-    space: Annotated[Mapping[str, Any] | None, tyro.conf.Suppress, Traits(rerun_repeats=True, in_config_file=False)] = (
-        None
-    )
-    """Ranges in place of the experiment's, as a file has them (``define/config_file.py``); not on the command line."""
+    """TOML file of options; the command line wins."""
     num_samples: Annotated[Positive | None, shown("N"), UNPARSED] = None
     """Trials, baseline included; default: the recipe's."""
     objectives: Annotated[
@@ -168,7 +157,7 @@ class SearchOptions:
     """Earlier sweeps: begin near their best trials."""
     grace: Annotated[Positive | None, shown("N"), UNPARSED] = None
     """Epochs, steps or seconds before a trial can be stopped."""
-    reduction: Annotated[Annotated[Whole, Field(ge=2, le=MOST)] | None, shown("N"), UNPARSED] = None
+    reduction: Annotated[TwoOrMore | None, shown("N"), UNPARSED] = None
     """Promote one trial in N at a rung, to train N times as long."""
     seed: Annotated[Seed, shown("N", "(0)"), UNPARSED] = 0
     """Seed of the search; the seeds of trials follow from it."""
@@ -176,7 +165,7 @@ class SearchOptions:
     """Give all trials the same seed."""
     confirm: Annotated[Count | None, shown("K"), UNPARSED] = None
     """Train the K best again with new seeds; 0: none."""
-    seeds: Annotated[Annotated[Whole, Field(ge=2, le=MOST)] | None, shown("S"), UNPARSED] = None
+    seeds: Annotated[TwoOrMore | None, shown("S"), UNPARSED] = None
     """Seeds of each confirmed trial and the baseline; usually 4."""
 
 
@@ -327,11 +316,8 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
     except ValidationError as error:
         problems: dict[str, str] = {}
         for problem in error.errors():
-            message = problem["msg"]
-            for theirs, ours in OUR_WORDS.items():
-                message = message.replace(theirs, ours)
             name, value = str(problem["loc"][0]), problem["input"]
-            message = message.replace("a tuple", f"a tuple, such as {TRAITS[name].example}")
+            message = message_of(problem).replace("a tuple", f"a tuple, such as {TRAITS[name].example}")
             problems.setdefault(
                 name, f"{value if isinstance(value, str | int | float | Path) else written(value)}: {message}"
             )

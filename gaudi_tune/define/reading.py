@@ -1,6 +1,7 @@
-"""Reading the values of options as people mean them: from texts of a command line, from TOML, or from Python.
+"""Reading values as people mean them: from texts of a command line, from TOML, or from Python.
 
-Each function returns the value or raises a ValueError with the rule, which pydantic reports beside the value.
+Each function returns the value or raises a ValueError with the rule, which pydantic reports beside the value. The types
+are those of the fields that users give.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ import os
 import re
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
-from gaudi_tune.define.field_rules import is_finite
+from pydantic import BeforeValidator, Field, Strict
 
+from gaudi_tune.define.ranges import is_finite
+
+MOST = 10**9
+"""The largest number of epochs, steps, seconds, trials and the like."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,5})?")
 UNREADABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
@@ -36,9 +41,7 @@ def read_whole(value: Any) -> Any:
 def read_number(value: Any) -> Any:
     """Return a number."""
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip(" ")):
-        number = float(value)
-        if number or not re.search("[1-9]", re.split("[eE]", value)[0]):  # 1e-400 is not 0
-            return number
+        return float(value)
     if _is_number(value):
         return float(value) if is_finite(value) else math.inf
     raise ValueError("must be a number, in digits such as 2.5")
@@ -66,14 +69,19 @@ def read_path(value: Any) -> Any:
         raise ValueError("must be a path, such as results")
     path = Path(read_text(os.fspath(value)))
     try:
-        full_path = path.expanduser()
+        path.expanduser()
     except RuntimeError:
         raise ValueError(f"must be a path, and there is no user {path.parts[0]}") from None
-    too_long = any(len(os.fsencode(part)) > 255 for part in path.parts) or len(os.fsencode(full_path)) > 3000
-    if too_long:
-        raise ValueError("must be a path that a disk can have: at most 255 bytes for each name")
-    try:
-        full_path.resolve()
-    except (OSError, RuntimeError) as error:  # a loop of links
-        raise ValueError(f"must be a path that can be followed ({error})") from error
     return path
+
+
+Whole: TypeAlias = Annotated[int, BeforeValidator(read_whole)]
+Count: TypeAlias = Annotated[Whole, Field(ge=0, le=MOST)]
+Positive: TypeAlias = Annotated[Whole, Field(ge=1, le=MOST)]
+TwoOrMore: TypeAlias = Annotated[Whole, Field(ge=2, le=MOST)]
+Finite: TypeAlias = Annotated[float, BeforeValidator(read_number), Field(allow_inf_nan=False)]
+AnyText: TypeAlias = Annotated[str, BeforeValidator(read_text)]
+Text: TypeAlias = Annotated[str, Field(min_length=1), BeforeValidator(read_text)]
+Texts: TypeAlias = Annotated[tuple[Text, ...], BeforeValidator(read_texts)]
+File: TypeAlias = Annotated[Path, BeforeValidator(read_path)]
+Switch: TypeAlias = Annotated[bool, Strict()]

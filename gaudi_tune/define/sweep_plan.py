@@ -141,11 +141,6 @@ class Plan:
         return self.folder / REPORT_FILE
 
     @property
-    def repeats_published(self) -> bool:
-        """Whether the baseline is a published run, not a trial of an earlier sweep."""
-        return self.options.baseline is None or self.options.baseline in self.experiment.baselines
-
-    @property
     def resumed(self) -> bool:
         """Whether an earlier sweep is resumed."""
         return self.options.resume is not None

@@ -22,7 +22,7 @@ def plan_lines(plan: Plan) -> list[str]:
         ("grow", _growth(plan)),
         ("start", f"from {_baseline(plan)}" if plan.options.baseline else ""),
         *(("known", note) for note in plan.learning_notes),
-        ("config", f"{plan.options.config}{_ranges(plan)}" if plan.options.config is not None else ""),
+        ("config", str(plan.options.config or "")),
         ("ray", _cluster(plan)),
         ("time", _duration(plan)),
         ("files", f"{copy_address}, a copy of {plan.folder}" if plan.address else str(plan.folder)),
@@ -67,7 +67,7 @@ def _rows_of_devices(plan: Plan) -> list[tuple[str, str]]:
 def _search(plan: Plan) -> str:
     options, name = plan.options, f"{plan.name}{_continues(plan)}"
     if options.baseline_only:
-        baseline = "the baseline" if plan.repeats_published else _baseline(plan)
+        baseline = _baseline(plan) if options.baseline else "the baseline"
         return f"{name}: {baseline} alone, at most {plan.budget}"
     start = "the baseline first" if plan.experiment.baseline else "no baseline, the sampler proposes the first"
     line = (
@@ -162,17 +162,8 @@ def _growth(plan: Plan) -> str:
 
 
 def _baseline(plan: Plan) -> str:
-    if plan.repeats_published and plan.experiment.published:
-        return f"the baseline {plan.options.baseline}: {plan.experiment.published.source}"
     sweep, number = plan.options.baseline_trial
     return f"the winner of {sweep}" if number is None else f"trial {number} of {sweep}"
-
-
-def _ranges(plan: Plan) -> str:
-    """Return the ranges that the configuration file changes."""
-    ranges_in_words = plan.experiment.search_space.in_words()
-    ranges = [f"{name} in {ranges_in_words[name]}" for name in plan.options.space or {} if name in ranges_in_words]
-    return f": {', '.join(ranges)}" if ranges else ""
 
 
 def _cluster(plan: Plan) -> str:

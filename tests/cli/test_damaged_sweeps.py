@@ -22,8 +22,8 @@ import pytest
 from gaudi_tune import SweepOptions
 from gaudi_tune.base import reading
 from gaudi_tune.cli import sweeps
-from gaudi_tune.cli.command_line import run
 from gaudi_tune.cli.commands import main
+from gaudi_tune.cli.run import run
 from gaudi_tune.define.sweep_plan import STUDY_FILE, SUMMARY_FILE
 from gaudi_tune.show.summary import reopen_summary
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE, STATE_FILE

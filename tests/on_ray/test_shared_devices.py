@@ -22,9 +22,9 @@ from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.devices.hpu import Hpu
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.apply import apply_options
+from gaudi_tune.plan.decide_plan import decide_plan
 from gaudi_tune.plan.earlier import unit_seconds
 from gaudi_tune.plan.planner import make_plan
-from gaudi_tune.plan.settle import settle
 from gaudi_tune.show.plan_text import plan_lines
 from tests.helpers.loops import quadratic
 
@@ -59,7 +59,7 @@ def test_trials_share_devices_only_as_far_as_there_are_too_many() -> None:
         asked, trials, limit = draw.randint(1, 9), draw.randint(1, 60), draw.choice([None, draw.randint(1, 9)])
         options = SweepOptions(trials_per_device=asked, num_samples=trials, confirm=0)
         devices = Devices(cuda, nodes, "for a test")
-        plan = settle(applied._replace(options=options), devices, "x", "", None, max_concurrent=limit)
+        plan = decide_plan(applied, options, devices, "x", "", None, max_concurrent=limit)
         each = plan.trials_per_device
         assert plan.groups == min(trials, devices.count * asked, limit or trials)
         assert 1 <= each <= asked

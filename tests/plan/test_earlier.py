@@ -15,7 +15,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from gaudi_tune import Experiment, SweepError, SweepOptions
 from gaudi_tune.base.words import format_params
-from gaudi_tune.cli.command_line import dry_run_lines, parse_options
+from gaudi_tune.cli.command_line import parse_options
+from gaudi_tune.cli.run import dry_run_lines
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.plan.earlier import Learned, best_that_fit, unused_seed

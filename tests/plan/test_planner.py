@@ -296,7 +296,7 @@ def test_the_plan_says_which_cluster_it_joins_and_that_others_may_share_it(stora
 @pytest.mark.processes
 def test_a_dry_run_imports_neither_mlflow_nor_what_draws_and_that_is_small(storage: Path) -> None:
     code = (
-        "import sys; from gaudi_tune.cli.command_line import run; from gaudi_tune import SweepOptions\n"
+        "import sys; from gaudi_tune.cli.run import run; from gaudi_tune import SweepOptions\n"
         "from tests.helpers.quadratic import QUADRATIC; from pathlib import Path\n"
         f"assert run(QUADRATIC, SweepOptions(storage=Path({str(storage)!r}), dry_run=True), []) == 0\n"
         "print(sorted({'mlflow', 'plotly'} & set(sys.modules)))\n"

@@ -31,8 +31,9 @@ MANY_VALUES = 40
 """From this many different values among the draws on, a hyperparameter counts as continuous."""
 
 
-def settle(
+def decide_plan(
     applied: AppliedOptions,
+    options: SweepOptions,
     devices: Devices,
     name: str,
     uri: str,
@@ -45,6 +46,7 @@ def settle(
 
     Args:
         applied: The experiment with the options applied.
+        options: The options.
         devices: The devices on which trials train.
         name: The name of the sweep.
         uri: The address of the tracking store.
@@ -52,7 +54,7 @@ def settle(
         hold_out: Whether to hold out test data even if nothing is confirmed.
         max_concurrent: The most trials that train at a time. None: as many as fit.
     """
-    experiment, options, recipe = applied.experiment, applied.options, applied.recipe_defaults
+    experiment, recipe = applied.experiment, applied.recipe_defaults
     trials = 1 if options.baseline_only else options.num_samples or recipe.num_samples
     budget = choose_budget(options, recipe.budget)
     confirm, seeds = choose_confirmation(options, recipe, trials)
