@@ -37,6 +37,19 @@ BROKEN_PIPE = 141
 def main(experiment: Experiment, description: str | None = None, arguments: Sequence[str] | None = None) -> None:
     """Run the sweep that the command line describes, and exit.
 
+    A script ``my.py`` with these lines takes all options, such as ``python my.py --dry-run``::
+
+        from gaudi_tune import Experiment, main, report, tune
+
+
+        def train_loop(config):
+            for epoch in range(1, config["epochs"] + 1):
+                report({"loss": abs(config["lr"] - 0.01) + 1 / epoch})  # train your epoch here
+
+
+        if __name__ == "__main__":
+            main(Experiment(train_loop=train_loop, space={"lr": tune.loguniform(1e-4, 1e-1)}, metric="loss"))
+
     Args:
         experiment: What to tune.
         description: The text at the top of ``--help``, for example the script's docstring.

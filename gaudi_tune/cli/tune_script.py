@@ -21,6 +21,14 @@ def tune_script(
 ) -> dict[str, Any]:
     """Tune the script that calls this function, and return the configuration of a trial.
 
+    A script without a train function, such as ``train.py``, is tuned with ``python train.py --num-samples 8``::
+
+        from gaudi_tune import report, tune, tune_script
+
+        config = tune_script({"lr": tune.loguniform(1e-4, 1e-1)}, metric="loss")
+        for epoch in range(1, config["epochs"] + 1):
+            report({"loss": abs(config["lr"] - 0.01) + 1 / epoch})  # train your epoch here
+
     In the process that you start, it runs the sweep, as :func:`main` does, and exits: nothing below the call runs
     there. Every trial runs the whole script, and there the call returns the trial's configuration. The arguments are
     fields of an :class:`Experiment`.

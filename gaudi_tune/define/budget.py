@@ -27,7 +27,16 @@ WORTH_STOPPING = 0.8
 @with_our_errors
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class Budget:
-    """The length of a full trial, the distance between two of its reports, and where trials are compared."""
+    """The length of a full trial, the distance between two of its reports, and where trials are compared.
+
+    >>> from gaudi_tune import Budget
+    >>> Budget(epochs=30).rungs()  # the epochs after which trials are compared
+    [1, 3, 9]
+    >>> Budget(epochs=30, grace=5, reduction=2).rungs()
+    [5, 10, 20]
+    >>> print(Budget(steps=5000, eval_every=500))
+    5000 steps (a report every 500)
+    """
 
     epochs: Count = 0
     """Passes over the training data, with a report after each. 0 where ``steps`` counts."""

@@ -103,7 +103,19 @@ Baseline: TypeAlias = Annotated[Mapping[str, Any], BeforeValidator(_read_baselin
 @with_our_errors
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class Recipe:
-    """What the trials of an experiment train on, and how long."""
+    """What the trials of an experiment train on, and how long.
+
+    >>> from gaudi_tune import Budget, Experiment, Recipe, tune
+    >>> small = Recipe(settings=lambda: {"width": 8}, budget=Budget(epochs=3), num_samples=8)
+    >>> large = Recipe(settings=lambda: {"width": 512}, budget=Budget(epochs=90, grace=5), num_samples=64, confirm=1)
+    >>> def train_loop(config):  # a dict: width, lr, epochs, seed
+    ...     ...
+    >>> space = {"lr": tune.loguniform(1e-4, 1e-1)}
+    >>> recipes = {"sample": small, "full": large}
+    >>> experiment = Experiment(train_loop=train_loop, space=space, metric="loss", recipes=recipes)
+    >>> experiment.recipe("sample").budget.rungs()  # trials are compared after their first epoch
+    [1]
+    """
 
     settings: Annotated[Callable[[], Mapping[str, Any]], Field(examples=["lambda: {...}"])] = dict
     """A function that returns the settings of the train loop that differ from its defaults. It may create the data that
@@ -152,7 +164,24 @@ class Recipe:
 @with_our_errors
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class Experiment:
-    """A train loop and everything a sweep needs to tune it. The loop, a space and a metric are enough."""
+    """A train loop and everything a sweep needs to tune it. The loop, a space and a metric are enough.
+
+    >>> from gaudi_tune import Budget, Experiment, report, tune
+    >>> def train_loop(config):  # a dict: lr, optimizer, epochs, seed
+    ...     for epoch in range(1, config["epochs"] + 1):
+    ...         report({"loss": abs(config["lr"] - 0.01) + 1 / epoch})  # train your epoch here
+    >>> experiment = Experiment(
+    ...     train_loop=train_loop,
+    ...     space={"lr": tune.loguniform(1e-4, 1e-1), "optimizer": tune.choice(["sgd", "adamw"])},
+    ...     metric="loss",
+    ...     budget=Budget(epochs=5),
+    ...     baseline={"lr": 0.01, "optimizer": "sgd"},
+    ... )
+    >>> print(experiment.objective)  # as the metric's name says
+    min loss
+    >>> experiment.search_space.in_words()["optimizer"]
+    'one of sgd, adamw'
+    """
 
     train_loop: Annotated[TrainLoop, BeforeValidator(_read_train_loop)]
     """An ordinary Ray Train loop, which takes the configuration of a trial as a dict; or a class, a tune.Trainable."""

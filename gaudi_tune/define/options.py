@@ -48,10 +48,6 @@ SEEDS = 2**32
 """How many seeds there are, from 0."""
 MOST_PER_DEVICE = 100
 """The most trials that may share a device: Ray counts devices in steps of 0.0001."""
-LEAST_HANG_MINUTES = 0.001
-"""The shortest time after which workers count as hung."""
-LEAST_CHECKPOINT_BUDGET = 1000
-"""The smallest budget in bytes; no checkpoint is smaller."""
 SchedulerName: TypeAlias = Literal["asha-promote", "asha", "hyperband", "median", "pbt", "fifo"]
 RAYS, RAYS_POPULATION = "ray.", "ray.population."
 """What the names of objects of Ray Tune begin with, such as ``ray.ASHAScheduler``, and those of its populations."""
@@ -216,7 +212,9 @@ class StorageOptions:
         Seconds | None, shown("SECONDS", "(5)"), UNPARSED, Traits(on_resume="kept unless given", usual=5.0)
     ] = None
     """Time to save after SIGTERM or SIGUSR1, before the sweep ends; 0: none."""
-    checkpoint_budget: Annotated[AnyText | None, shown("SIZE"), Traits(on_resume="kept unless given")] = None
+    checkpoint_budget: Annotated[
+        Annotated[ByteSize, Field(ge=1000)] | None, shown("SIZE"), UNPARSED, Traits(on_resume="kept unless given")
+    ] = None
     """Disk space for all checkpoints."""
     address: Annotated[Text | None, shown("HOST:PORT"), Traits(on_resume="as given")] = None
     """Ray cluster to join, or auto; default: start one here."""
@@ -254,21 +252,6 @@ class SweepOptions(TrackingOptions, StorageOptions, LimitOptions, SearchOptions,
         sweep, _, number = baseline.rpartition(":")
         return (sweep, int(number)) if sweep and is_digits(number) else (baseline, None)
 
-    @property
-    def checkpoint_bytes(self) -> int | None:
-        """The number of bytes that ``--checkpoint-budget`` gives; None without the option."""
-        if self.checkpoint_budget is None:
-            return None
-        limit, form = 0, r"[0-9]{1,15}(\.[0-9]{1,15})? ?([kmgtp]i?)?b?"
-        if re.fullmatch(form, self.checkpoint_budget, re.IGNORECASE | re.ASCII):
-            limit = int(TypeAdapter(ByteSize).validate_python(self.checkpoint_budget))
-        if limit < LEAST_CHECKPOINT_BUDGET:
-            raise SweepError(
-                f"--checkpoint-budget {self.checkpoint_budget}: give a number of bytes with its unit, such as 10GB, "
-                f"500MB or 2TiB; at least 1KB, since no checkpoint is smaller"
-            )
-        return limit
-
 
 LIMITS = ("time_budget", "target", "patience")
 """The options that may end a sweep before its last trial."""
@@ -303,13 +286,11 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
     Raises:
         SweepError: Options are unknown or wrong; the text names all of them with their values.
     """
-    if unknown := sorted({*map(str, options)} - set(TRAITS)):
-        names_by_flag = {flag(name).removeprefix("--"): name for name in TRAITS}
-        names = []
-        for name in unknown:
-            is_flag = name in names_by_flag
-            hint = f" (did you mean {names_by_flag[name]}?)" if is_flag else did_you_mean(name, list(TRAITS))
-            names.append(f"{name}{hint}")
+    if unknown := sorted(set(options) - set(TRAITS)):
+        names = [
+            f"{name}{did_you_mean('settings' if name == 'set' else name.replace('-', '_'), [*TRAITS])}"
+            for name in unknown
+        ]
         raise SweepError(f"there is no option {', '.join(names)}; the options are {', '.join(TRAITS)}")
     try:
         valid = _checker().validate_python(dict(options))
@@ -318,16 +299,9 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
         for problem in error.errors():
             name, value = str(problem["loc"][0]), problem["input"]
             message = message_of(problem).replace("a tuple", f"a tuple, such as {TRAITS[name].example}")
-            problems.setdefault(
-                name, f"{value if isinstance(value, str | int | float | Path) else written(value)}: {message}"
-            )
-        raise SweepError("; ".join(f"{flag(name)} {text}" for name, text in problems.items())) from error
-    if 0 < (valid.hang_minutes or 0) < LEAST_HANG_MINUTES:
-        raise SweepError(
-            f"--hang-minutes {valid.hang_minutes:g}: every trial would count as hung; give at least "
-            f"{LEAST_HANG_MINUTES:g}, or 0 for never"
-        )
-    _ = valid.checkpoint_bytes  # this property raises if the option is wrong
+            text = value if isinstance(value, str | int | float | Path) else written(value)
+            problems.setdefault(name, f"{flag(name)} {text}: {message}")  # a type that may be None has two
+        raise SweepError("; ".join(problems.values())) from error
     if valid.add_trials and valid.resume is None:
         raise SweepError("--add-trials goes with --resume NAME; a new sweep has --num-samples")
     return valid

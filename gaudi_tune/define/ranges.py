@@ -28,7 +28,15 @@ FIX = (
 
 
 class WithPrior(NamedTuple):
-    """A range of a search space that carries a prior."""
+    """A range of a search space that carries a prior.
+
+    >>> from gaudi_tune import Experiment, WithPrior, tune
+    >>> def train_loop(config):
+    ...     ...
+    >>> space = {"lr": WithPrior(tune.loguniform(1e-5, 1e-1), prior=1e-3)}
+    >>> Experiment(train_loop=train_loop, space=space, metric="loss").search_space.in_words()
+    {'lr': '1e-05 to 0.1, logarithmic, prior 0.001'}
+    """
 
     range: Any
     """A range of Optuna or of Ray Tune."""

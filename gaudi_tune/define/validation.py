@@ -43,7 +43,7 @@ def message_of(problem: Mapping[str, Any]) -> str:
 
 def with_our_errors(kind: type[Class]) -> type[Class]:
     """Have a dataclass of pydantic raise a SweepError that names each wrong field, its rule and its value."""
-    init = kind.__init__
+    init: Callable[..., None] = kind.__init__
 
     @shown_plainly
     @wraps(init)
@@ -53,7 +53,7 @@ def with_our_errors(kind: type[Class]) -> type[Class]:
         except ValidationError as error:
             raise SweepError("; ".join(_in_words(kind, problem) for problem in error.errors())) from error
 
-    kind.__init__ = checked_init  # type: ignore[method-assign]
+    type.__setattr__(kind, "__init__", checked_init)
     return kind
 
 

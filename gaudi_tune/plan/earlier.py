@@ -125,7 +125,6 @@ def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
     """
     learn_from, resumed = plan.options.learn_from, earlier.resumed
     if resumed is not None:
-        notes = [f"learns from {', '.join(learn_from)}, as it began"] if learn_from else []
         original = str(resumed.options["name"])
         return replace(
             plan,
@@ -133,7 +132,7 @@ def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
             origin=resumed.origin if plan.name == original else original,
             start_time=resumed.began,
             learned=resumed.learned,
-            learning_notes=notes,
+            learning_notes=[f"learns from {', '.join(learn_from)}, as it began"] if learn_from else [],
             test_data_seen_by=resumed.seen_by,
         )
     configs: list[dict[str, Any]] = []

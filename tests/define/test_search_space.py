@@ -121,7 +121,7 @@ def test_each_branch_may_have_a_prior_of_its_own() -> None:
 def test_a_prior_outside_its_range_is_an_error() -> None:
     with pytest.raises(SweepError, match=r"lr: its prior, 0.1, is not in its range, 0.0001 to 0.01, .* such as 0.001"):
         SearchSpace({"lr": WithPrior(tune.loguniform(1e-4, 1e-2), prior=0.1)})
-    with pytest.raises(SweepError, match=r"lr: its prior, 2, is not in its range, 0 to 1, .* such as 0.5"):
+    with pytest.raises(SweepError, match=r"lr: its prior, 2, is not in its range, 0 to 1; .* such as 0.5"):
         _ = SearchSpace(lambda trial: {"lr": trial.suggest_float("lr", 0, 1, prior=2)}).priors  # type: ignore[call-arg]
 
 

@@ -10,7 +10,7 @@ import ray
 
 from gaudi_tune import SweepOptions
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.plan.connect import check_variables, join_cluster
+from gaudi_tune.plan.connect import check_train_version, join_cluster
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.plan_text import plan_lines
 from tests.helpers.host import Host
@@ -23,14 +23,10 @@ def test_an_address_without_a_host_or_a_port_is_an_error(address: str) -> None:
         join_cluster(address)
 
 
-def test_variables_with_which_trials_would_fail_are_refused_before_anything_starts() -> None:
-    check_variables(
-        {"TUNE_GLOBAL_CHECKPOINT_S": "auto", "TUNE_WARN_THRESHOLD_S": "0.5", "RAY_TRAIN_V2_ENABLED": "True"}
-    )
+def test_the_old_version_of_ray_train_is_refused_before_anything_starts() -> None:
+    check_train_version("True")
     with pytest.raises(SweepError, match=r"RAY_TRAIN_V2_ENABLED=0 in the environment .*; remove it, or set it to 1"):
-        check_variables({"RAY_TRAIN_V2_ENABLED": "0"})
-    with pytest.raises(SweepError, match=r"TUNE_FORCE_TRIAL_CLEANUP_S=x in the environment: .* a number of seconds"):
-        check_variables({"TUNE_FORCE_TRIAL_CLEANUP_S": "x"})
+        check_train_version("0")
 
 
 def test_the_plan_says_what_others_have_of_a_ray_that_is_joined(ray_here: None, storage: Path) -> None:

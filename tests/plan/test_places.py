@@ -28,17 +28,6 @@ def test_a_storage_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
         plan_for(tmp_path / "file" / "results")
 
 
-@pytest.mark.parametrize(
-    ("place", "says"),
-    [
-        ("/proc/nope", "/proc belongs to the kernel and keeps no files"),
-    ],
-)
-def test_a_storage_that_is_no_folder_is_an_error(place: str, says: str) -> None:
-    with pytest.raises(SweepError, match=f"--storage .*{says}"):
-        make_plan(QUADRATIC, SweepOptions(storage=Path(place)))
-
-
 def test_a_name_in_use_is_an_error(storage: Path) -> None:
     (storage / "old").mkdir(parents=True)
     with pytest.raises(SweepError, match=r"--name old: .*/old exists and is no sweep; take another name, or remove it"):

@@ -143,12 +143,6 @@ def test_a_hyperparameter_of_a_function_can_be_fixed(storage: Path) -> None:
         "x": 0.9,
         "momentum": middle(plan.experiment.search_space.ranges["momentum"][0]),
     }
-    momentum = {"momentum": {"uniform": [0.0, 1.0], "baseline": 0.7}}
-    plan = make_plan(adam, SweepOptions(storage=storage, name="x", settings=("optimizer=sgd",), space=momentum))
-    assert plan.experiment.baseline == {"x": 0.9, "momentum": 0.7}
-    optimizer = {"optimizer": {"choice": ["sgd", "adamw"], "baseline": "adamw"}}  # the published baseline has sgd
-    plan = make_plan(BRANCHING, SweepOptions(storage=storage, name="x", space=optimizer))
-    assert plan.experiment.baseline == {"x": 0.9, "optimizer": "adamw"}
     with pytest.raises(SweepError, match=r"--set x=0\.5: nothing is left to search"):
         make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", settings=("x=0.5",)))
 
