@@ -21,7 +21,7 @@ from gaudi_tune.base.words import format_value
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Mode, Objective
 from gaudi_tune.define.ranges import middle, plain
-from gaudi_tune.define.reading import Count, Positive, Switch, Texts, TwoOrMore, read_number, read_whole
+from gaudi_tune.define.reading import Count, Positive, Switch, Texts, TwoOrMore
 from gaudi_tune.define.search_space import SearchSpace, SpaceFunction
 from gaudi_tune.define.space_checks import is_variable
 from gaudi_tune.define.validation import FORBID, takes_one_argument, with_our_errors
@@ -311,13 +311,7 @@ class Experiment:
                 texts.add(str(choice).lower())  # as TOML writes it
             if str(value) in texts:
                 return choice
-        typed = self.config_class.typed(name, value)
-        if isinstance(value, str) and isinstance(typed, int | float) and not isinstance(typed, bool):
-            try:  # pydantic reads more than people write, such as 1_000 and nan
-                return read_whole(value) if isinstance(typed, int) else read_number(value)
-            except ValueError as error:
-                raise ValueError(f"{name} {error}, but got {value!r}") from error
-        return typed
+        return self.config_class.typed(name, value)
 
     def read_config(self, settings: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
         """Return a configuration of the search space from what a person entered.

@@ -32,7 +32,7 @@ from unittest.mock import patch
 
 from gaudi_tune import SweepError
 from tests.fuzz.fields import arguments_of_build_tuner, arguments_of_tune_script, budgets, experiment_fields
-from tests.fuzz.files import damaged_sweeps, toml_files
+from tests.fuzz.files import toml_files
 from tests.fuzz.given import SMALL, Input
 from tests.fuzz.lines import command_lines, environments, gaudi_tune, objectives, places, searches
 from tests.fuzz.spaces import spaces
@@ -43,7 +43,7 @@ DOORS: dict[str, tuple[Callable[[Random, Path], Input], int]] = {
     "command line": (command_lines, 5), "gaudi-tune": (gaudi_tune, 3), "toml": (toml_files, 4), "space": (spaces, 6),
     "build_tuner": (arguments_of_build_tuner, 5), "Experiment": (experiment_fields, 5), "Budget": (budgets, 1),
     "search": (searches, 2), "objectives": (objectives, 1), "tune_script": (arguments_of_tune_script, 2),
-    "environment": (environments, 1), "places": (places, 2), "damaged": (damaged_sweeps, 2),
+    "environment": (environments, 1), "places": (places, 2),
 }  # fmt: skip
 """Every door, and how often it is taken."""
 ANSWER_WITHIN_S = 5.0
@@ -120,7 +120,7 @@ def _judged(given: Input, result: Any, answer: str) -> tuple[str, str]:
 
 
 def prepare(place: Path) -> None:
-    """Fill a folder with what inputs name: an earlier sweep, scripts, a pipe, a loop of links."""
+    """Fill a folder with what inputs name: an earlier sweep, and scripts."""
     with (
         patch.dict(os.environ, {"MLFLOW_TRACKING_URI": f"sqlite:///{place}/mlflow.db"}),
         redirect_stdout(io.StringIO()),
@@ -136,11 +136,8 @@ def prepare(place: Path) -> None:
     }  # fmt: skip
     for name, text in scripts.items():
         (place / name).write_text(text)
-    (place / "binary.py").write_bytes(b"\x00\xff")
     (place / "damaged").mkdir()
     (place / "damaged" / "sweep.json").write_text("{")
-    os.mkfifo(place / "pipe")
-    (place / "loop").symlink_to(place / "loop")
 
 
 def fuzz(inputs: int, seed: int, doors: Sequence[str] = tuple(DOORS), *, listed: bool = True) -> dict[str, int]:

@@ -344,7 +344,6 @@ def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:
         ({"learn_from": {"a", "b"}}, r"--learn-from .*: must be a tuple, such as \('earlier',\)"),
         ({"dry_run": "no"}, "--dry-run no: must be True or False"),
         ({"options": {"epochs": 3}}, "the second argument is a SweepOptions; name the argument"),
-        ({"settings": ("x=1_000",)}, "--set x=1_000: x must be a number, in digits such as 2.5, but got '1_000'"),
         ({"search": "sys.exit"}, "--search sys.exit: this sampler cannot be created .SystemExit"),
         ({"search": "TPESampler(n_ei_candidates=0)", "num_samples": 20}, "this sampler cannot search"),
         ({"settings": {"lr": 0.1}}, r"--set \{'lr': 0.1\}: must be a tuple, such as \('lr=0.1',\)"),
