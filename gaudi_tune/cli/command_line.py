@@ -17,7 +17,7 @@ from typing import Any
 import tyro
 
 from gaudi_tune.base.errors import SweepError, written
-from gaudi_tune.base.terminal import in_notebook, prepare_terminal
+from gaudi_tune.base.process import in_notebook, prepare_terminal
 from gaudi_tune.base.words import did_you_mean, harmless
 from gaudi_tune.cli import experiment_script
 from gaudi_tune.cli.run import USAGE_ERROR, run

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.terminal import prepare_terminal
-from gaudi_tune.base.versions import version_of
+from gaudi_tune.base.process import prepare_terminal, version_of
 from gaudi_tune.base.words import as_text
 from gaudi_tune.cli import command_line
 from gaudi_tune.cli.experiment_script import load_experiment

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from gaudi_tune.base.collection import no_collection
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.variables import temporary_environment
+from gaudi_tune.base.files import STATE_LOG
+from gaudi_tune.base.process import no_collection, temporary_environment
 from gaudi_tune.base.words import as_text, format_params, format_value, harmless, in_columns
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.options import SweepOptions
@@ -183,7 +183,6 @@ def _progress(plan: Plan) -> tuple[int, int, list[str]]:
     """Return how many trials of a resumed sweep have ended, what the others have trained, and what was not read."""
     from gaudi_tune.cli.sweeps import damage_is_an_error
     from gaudi_tune.on_ray.tuner import SweepTuner
-    from gaudi_tune.sweep.record.state_log import STATE_LOG
 
     with damage_is_an_error(f"--resume {plan.name}"):
         searched = SweepTuner(plan, trackers=()).check_resume().searched

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from gaudi_tune.base.errors import SweepError, first_line
+from gaudi_tune.base.files import STUDY_FILE, SUMMARY_FILE, SWEEP_FILE
 from gaudi_tune.base.words import format_params, format_value, in_columns
 from gaudi_tune.define.options import names_module
-from gaudi_tune.define.sweep_plan import STUDY_FILE, SUMMARY_FILE
 from gaudi_tune.show.confirmation import confirming, in_interval
 from gaudi_tune.show.result import START_AGAIN, in_rows, is_useless, result_lines
 from gaudi_tune.show.trackers.outbox import tracked_at
@@ -23,7 +23,6 @@ from gaudi_tune.storage.fetch import shown_place
 from gaudi_tune.sweep.record.lock import is_running
 from gaudi_tune.sweep.record.state_log import read_paused
 from gaudi_tune.sweep.record.sweep_file import (
-    SWEEP_FILE,
     SweepFile,
     find_sweep,
     read_summary,

@@ -11,6 +11,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gaudi_tune.base.files import REPORT_FILE, SUMMARY_FILE
 from gaudi_tune.define.budget import BUDGET_OPTIONS, Budget
 from gaudi_tune.define.experiment import Experiment, RecipeName
 from gaudi_tune.define.given_objects import NOTHING_GIVEN, GivenObjects
@@ -22,12 +23,6 @@ from gaudi_tune.training.training_config import ExecutionMode
 
 HOLD_OUT = "hold_out"
 """The setting of a train loop that leaves test data alone until the confirmation."""
-SUMMARY_FILE = "summary.json"
-"""The result of a sweep, in its folder. It is written when the sweep ends."""
-STUDY_FILE = "optuna.db"
-"""The study of a sweep, in its folder. ``optuna-dashboard sqlite:///.../optuna.db`` opens it."""
-REPORT_FILE = "report.html"
-"""The page with the numbers, the pictures and all trials of a sweep, in its folder."""
 
 
 class Graphs(NamedTuple):

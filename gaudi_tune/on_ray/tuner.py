@@ -14,8 +14,7 @@ from ray import tune
 from gaudi_tune.base.awaited import FOLDER as GROUPS_FOLDER
 from gaudi_tune.base.errors import SweepError, shown_plainly, written
 from gaudi_tune.base.kept_in_process import NO_RESTORE
-from gaudi_tune.base.terminal import prepare_terminal
-from gaudi_tune.base.variables import changed_environment, temporary_environment
+from gaudi_tune.base.process import changed_environment, prepare_terminal, temporary_environment
 from gaudi_tune.base.words import as_text
 from gaudi_tune.define.config_file import with_file
 from gaudi_tune.define.experiment import Experiment

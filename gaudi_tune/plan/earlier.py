@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.files import SWEEP_FILE
 from gaudi_tune.define.budget import BUDGET_OPTIONS
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.objective import Objective
@@ -21,7 +22,6 @@ from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.define.sweep_plan import HOLD_OUT, Plan
 from gaudi_tune.define.trial_proxy import hyperparameter
 from gaudi_tune.sweep.record.sweep_file import (
-    SWEEP_FILE,
     SweepFile,
     earlier_sweep,
     last_summaries,

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.tune_bert import EXPERIMENT
 from gaudi_tune.base import names
-from gaudi_tune.base.variables import temporary_environment
+from gaudi_tune.base.process import temporary_environment
 from gaudi_tune.cli.run import run
 from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
 from gaudi_tune.sweep.record.sweep_file import read_summary

@@ -18,12 +18,13 @@ import pytest
 from ray import tune
 
 from gaudi_tune import Experiment, SweepError, SweepOptions, build_tuner
-from gaudi_tune.base.versions import version_of
+from gaudi_tune.base.files import STUDY_FILE
+from gaudi_tune.base.process import version_of
 from gaudi_tune.cli.commands import main
 from gaudi_tune.cli.experiment_script import load_experiment
 from gaudi_tune.cli.sweeps import list_sweeps
 from gaudi_tune.define.options import PROJECT_ROOT
-from gaudi_tune.define.sweep_plan import STUDY_FILE, Plan
+from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan, make_searcher
 from gaudi_tune.show.result import result_lines

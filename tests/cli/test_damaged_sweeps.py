@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from gaudi_tune import SweepOptions
+from gaudi_tune.base.files import STUDY_FILE, SUMMARY_FILE
 from gaudi_tune.cli.commands import main
 from gaudi_tune.cli.run import run
-from gaudi_tune.define.sweep_plan import STUDY_FILE, SUMMARY_FILE
 from gaudi_tune.show.summary import reopen_summary
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE, STATE_FILE
 from gaudi_tune.sweep.record.events import Ending

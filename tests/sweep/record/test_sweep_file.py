@@ -15,9 +15,10 @@ import pytest
 from ray import tune
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.files import SUMMARY_FILE
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.options import SweepOptions
-from gaudi_tune.define.sweep_plan import SUMMARY_FILE, Plan
+from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.sweep.record.events import Ending
 from gaudi_tune.sweep.record.lock import SweepLock

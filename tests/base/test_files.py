@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from gaudi_tune.base import writing
-from gaudi_tune.base.writing import atomic_write, is_disk_full, retry_while_disk_is_full
+from gaudi_tune.base import files
+from gaudi_tune.base.files import atomic_write, is_disk_full, retry_while_disk_is_full
 
 
 def test_it_writes_when_there_is_room_and_says_that_it_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(writing, "RETRY_AFTER_S", 0.01)
+    monkeypatch.setattr(files, "RETRY_AFTER_S", 0.01)
     places = iter([Path("/dev/full"), Path("/dev/full"), tmp_path / "there"])
     with caplog.at_level(logging.WARNING):
         assert retry_while_disk_is_full(lambda: next(places).write_text("all of it"), "a line") == 9
