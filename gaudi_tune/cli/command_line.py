@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, fields, make_dataclass, replace
+from dataclasses import field, fields, is_dataclass, make_dataclass, replace
 from typing import Any
 
 import tyro
@@ -136,19 +136,35 @@ def _parse(arguments: Sequence[str], description: str | None, defaults: Mapping[
         group_defaults = {option.name: defaults[option.name] for option in fields(kind) if option.name in defaults}
         groups.append((name, kind, field(default=kind(**group_defaults))))
     grouped = make_dataclass("Options", groups)
+    unparsed = tyro.constructors.ConstructorRegistry()
+    unparsed.primitive_rule(_keep_text)
     for flag in SEVERAL:
         arguments = join_values(arguments, flag)
     try:
-        parsed: Any = tyro.cli(
-            tyro.conf.configure(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)(grouped),
-            description=description,
-            args=arguments,
-        )
+        with unparsed:
+            parsed: Any = tyro.cli(
+                tyro.conf.configure(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)(grouped),
+                description=description,
+                args=arguments,
+            )
     except SystemExit as end:  # tyro has printed the help, or an error
         if end.code and "--json" in arguments:
             print(json.dumps({"error": "the command line cannot be read; the error output says why"}))
         raise
     return checked({option: value for name in GROUPS for option, value in vars(getattr(parsed, name)).items()})
+
+
+def _keep_text(option: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+    """Leave the text of an option to :func:`checked`, whose errors are one line; tyro reads switches and tuples."""
+    if option.type is bool or option.type_origin is tuple or is_dataclass(option.type):
+        return None
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="",
+        instance_from_str=lambda arguments: arguments[0],
+        is_instance=lambda value: True,
+        str_from_instance=lambda value: [str(value)],
+    )
 
 
 def join_values(arguments: Sequence[str], flag: str) -> list[str]:

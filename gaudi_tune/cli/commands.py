@@ -16,7 +16,7 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,7 +29,6 @@ from gaudi_tune.cli.experiment_script import load_experiment
 from gaudi_tune.cli.run import USAGE_ERROR, run
 from gaudi_tune.define.config_file import merged
 from gaudi_tune.define.options import DEFAULT_STORAGE, SEEDS, TRAITS, checked
-from gaudi_tune.define.reading import read_path, read_whole
 from gaudi_tune.storage.remote import address_of
 
 COMMAND = "gaudi-tune"
@@ -64,22 +63,6 @@ def _program() -> tuple[str, ...]:
     return (COMMAND,) if Path(sys.argv[0]).name == COMMAND else ("python", "-m", "gaudi_tune")
 
 
-def _path(text: str) -> Path:
-    return _read_argument(read_path, text)
-
-
-def _whole_number(text: str) -> int:
-    return _read_argument(read_whole, text)
-
-
-def _read_argument(reader: Callable[[Any], Any], text: str) -> Any:
-    """Return a value as the options of a sweep are read; argparse prints the error's text."""
-    try:
-        return reader(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text} {error}") from error
-
-
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise a SweepError, in place of printing the usage."""
@@ -108,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(usage=run.format_help())
     ls = command("ls", _ls, "list the sweeps of a folder")
     text = "where the sweeps are (default: %(default)s)"
-    ls.add_argument("folder", nargs="?", type=_path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
+    ls.add_argument("folder", nargs="?", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
     show = command("show", _show, "show a sweep and its trials")
     show.add_argument("sweep", metavar="SWEEP")
     text = "train a configuration of a sweep again, with other seeds"
@@ -116,15 +99,15 @@ def _parser() -> argparse.ArgumentParser:
     rerun = command("rerun", _rerun, text, epilog=note)
     rerun.add_argument("sweep", metavar="SWEEP")
     rerun.add_argument("--script", metavar="SCRIPT", help="the script with the experiment, as run takes it")
-    rerun.add_argument("--trial", type=_whole_number, metavar="N", help="the trial (default: the sweep's winner)")
+    rerun.add_argument("--trial", type=int, metavar="N", help="the trial (default: the sweep's winner)")
     for subparser, sweeps in ((show, "SWEEP"), (rerun, "SWEEP, and of the new sweep")):
         text = f"the folder of {sweeps}"
-        subparser.add_argument("--storage", type=_path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
+        subparser.add_argument("--storage", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
     text = "check that this machine has everything that a sweep on Gaudi needs (about a minute)"
     note = "Run it while no sweep is running. Exits with 1 if anything is wrong (!!); a warning (!) leaves it at 0."
     command("doctor", _doctor, text, epilog=note)
     deliver = command("deliver", _deliver, "bring to MLflow what sweeps could not deliver before they ended")
-    deliver.add_argument("folders", nargs="+", type=_path, metavar="FOLDER", help="of a sweep, such as results/NAME")
+    deliver.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="of a sweep, such as results/NAME")
     deliver.add_argument("--tracking-uri", metavar="URI", help="where the sweeps are tracked (default: as for a sweep)")
     for subparser in (ls, show):
         subparser.add_argument("--json", action="store_true", help="print JSON")
@@ -172,15 +155,17 @@ def _rerun(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
     sweep = StoredSweep.find(arguments.sweep, arguments.storage)
     script, earlier_options = arguments.script, sweep.file.options
     trial = str(sweep.folder) if arguments.trial is None else f"{sweep.folder}:{arguments.trial}"
-    if script is None and sweep.file.script is None:
-        raise SweepError(
-            f"rerun {arguments.sweep}: no script began this sweep; from Python, build_tuner(experiment, "
-            f"baseline={trial!r}, baseline_only=True, seeds={RERUN_SEEDS}) does the same"
-        )
     if script is None:
+        began = (
+            f"It began with: {shlex.join(['--script', sweep.file.script])}"
+            if sweep.file.script
+            else (
+                f"No script began this sweep; from Python, build_tuner(experiment, baseline={trial!r}, baseline_only=True, "
+                f"seeds={RERUN_SEEDS}) does the same"
+            )
+        )
         raise SweepError(
-            f"rerun {arguments.sweep}: name the script, since the file of a sweep does not say which code runs. It "
-            f"began with: {shlex.join(['--script', str(sweep.file.script)])}"
+            f"rerun {arguments.sweep}: name the script, since the file of a sweep does not say which code runs. {began}"
         )
     experiment, description = load_experiment(script, sweep_options, experiment_name=sweep.file.experiment)
     defaults = {

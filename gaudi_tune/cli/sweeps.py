@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import Any
 from gaudi_tune.base.errors import SweepError, first_line
 from gaudi_tune.base.files import STUDY_FILE, SUMMARY_FILE, SWEEP_FILE
 from gaudi_tune.base.words import format_params, format_value, in_columns
-from gaudi_tune.define.options import names_module
+from gaudi_tune.define.options import resume_command
 from gaudi_tune.show.confirmation import confirming, in_interval
 from gaudi_tune.show.result import START_AGAIN, in_rows, is_useless, result_lines
 from gaudi_tune.show.trackers.outbox import tracked_at
@@ -178,15 +177,10 @@ class StoredSweep:
         """Return what to do with a sweep that has not finished: the command that resumes it, or what to fix first."""
         if self.summary.get("failed") or is_useless(self.summary):
             return START_AGAIN
-        command = [*run, self.file.script or "SCRIPT", "--resume", self.folder.name]
-        search = str(self.file.options.get("search"))
-        if names_module(search):
-            command += ["--search", search]
-        command += ["--storage", shown_place(self.folder.parent)]
-        tracked = tracked_at(self.folder)
-        if tracked not in (None, tracking_uri(None)):
-            command += ["--tracking-uri", str(tracked)]
-        return shlex.join(command)
+        search, tracked = str(self.file.options.get("search")), tracked_at(self.folder)
+        address = None if tracked == tracking_uri(None) else tracked
+        script = [*run, self.file.script or "SCRIPT"]
+        return resume_command(script, self.folder.name, search, shown_place(self.folder.parent), address)
 
     def _trial_table(self) -> list[str]:
         objectives = self.file.objectives

@@ -23,7 +23,7 @@ from gaudi_tune.define.objective import Mode, Objective
 from gaudi_tune.define.ranges import middle, plain
 from gaudi_tune.define.reading import Count, Positive, Switch, Texts, TwoOrMore
 from gaudi_tune.define.search_space import SearchSpace, SpaceFunction
-from gaudi_tune.define.space_checks import is_variable
+from gaudi_tune.define.space_checks import problem_of_name
 from gaudi_tune.define.validation import FORBID, takes_one_argument, with_our_errors
 from gaudi_tune.training.class_loop import ClassLoop
 from gaudi_tune.training.prediction import Predictor
@@ -80,11 +80,9 @@ def _read_baseline(baseline: Any) -> dict[str, Any]:
 def _values_by_name(values: Any) -> Mapping[str, Any]:
     if not isinstance(values, Mapping):
         raise ValueError("must be values by name, such as {'lr': 0.01}")
-    if wrong := [name for name in values if not is_variable(name)]:
-        raise ValueError(
-            f"must have names of Python variables, and {written(wrong[0])} is none; take letters, digits and _, such "
-            f"as 'weight_decay'"
-        )
+    for name in values:
+        if problem := problem_of_name(name):
+            raise ValueError(f"must be values by name, and {problem}")
     return values
 
 

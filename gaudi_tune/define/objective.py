@@ -12,38 +12,28 @@ from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError, written
 
 Mode: TypeAlias = Literal["max", "min"]
-USUAL_MODES: dict[Mode, frozenset[str]] = {
-    "max": frozenset(
-        {
-            "acc", "accuracy", "auc", "auprc", "auroc", "bleu", "dice", "f1", "iou", "likelihood", "meteor",
-            "miou", "mrr", "ndcg", "precision", "psnr", "r2", "recall", "return", "reward", "rouge",
-            "sacrebleu", "ssim", "throughput",
-        }
-    ),
-    "min": frozenset(
-        {
-            "bce", "brier", "cer", "crossentropy", "err", "error", "fid", "latency", "logloss", "loss", "mae",
-            "mape", "mse", "nll", "perplexity", "ppl", "rmse", "rmsle", "wer",
-        }
-    ),
+USUAL_MODES: dict[Mode, set[str]] = {
+    "max": {
+        "acc", "accuracy", "auc", "auprc", "auroc", "bleu", "dice", "f1", "iou", "likelihood", "meteor", "miou", "mrr",
+        "ndcg", "precision", "psnr", "r2", "recall", "return", "reward", "rouge", "sacrebleu", "ssim", "throughput",
+    },
+    "min": {
+        "bce", "brier", "cer", "crossentropy", "err", "error", "fid", "latency", "logloss", "loss", "mae", "mape",
+        "mse", "nll", "perplexity", "ppl", "rmse", "rmsle", "wer",
+    },
 }  # fmt: skip
 """Words in the names of metrics that say whether they are maximized or minimized."""
-QUALIFIERS = frozenset(
-    {
-        "absolute", "all", "at", "average", "avg", "balanced", "best", "bits", "char", "clean", "cls", "cumulative",
-        "dev", "episode", "epoch", "eval", "final", "k", "l", "last", "log", "lsum", "macro", "max", "mean", "median",
-        "micro", "min", "ms", "nats", "overall", "p", "pr", "rate", "roc", "root", "s", "score", "sec", "seconds",
-        "squared", "step", "sum", "test", "top", "total", "train", "training", "us", "val", "valid", "validation",
-        "weighted", "word",
-    }
-)  # fmt: skip
+QUALIFIERS = {
+    "absolute", "all", "at", "average", "avg", "balanced", "best", "bits", "char", "clean", "cls", "cumulative", "dev",
+    "episode", "epoch", "eval", "final", "k", "l", "last", "log", "lsum", "macro", "max", "mean", "median", "micro",
+    "min", "ms", "nats", "overall", "p", "pr", "rate", "roc", "root", "s", "score", "sec", "seconds", "squared",
+    "step", "sum", "test", "top", "total", "train", "training", "us", "val", "valid", "validation", "weighted", "word",
+}  # fmt: skip
 """Words beside such a word that leave its meaning as it is: ``error_rate``, but not ``error_reduction``."""
-COUNTED = frozenset(
-    {
-        "batches", "examples", "images", "items", "iterations", "rows", "samples", "sequences", "steps", "texts",
-        "tokens", "words",
-    }
-)  # fmt: skip
+COUNTED = {
+    "batches", "examples", "images", "items", "iterations", "rows", "samples", "sequences", "steps", "texts", "tokens",
+    "words",
+}  # fmt: skip
 """What a speed counts, such as ``samples_per_s``."""
 
 

@@ -15,8 +15,6 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, Field, Strict
 
-from gaudi_tune.define.ranges import is_finite
-
 MOST = 10**9
 """The largest number of epochs, steps, seconds, trials and the like."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
@@ -33,7 +31,7 @@ def read_whole(value: Any) -> Any:
     """Return a whole number: Python takes more for one, such as True, 1_000 and digits of every script."""
     if isinstance(value, str) and _INTEGER.fullmatch(value.strip(" ")):
         return int(value)
-    if _is_number(value) and is_finite(value) and value == int(value):
+    if _is_number(value) and math.isfinite(value) and value == int(value):
         return int(value)
     raise ValueError("must be a whole number, in digits such as 20")
 
@@ -43,7 +41,7 @@ def read_number(value: Any) -> Any:
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip(" ")):
         return float(value)
     if _is_number(value):
-        return float(value) if is_finite(value) else math.inf
+        return float(value)
     raise ValueError("must be a number, in digits such as 2.5")
 
 

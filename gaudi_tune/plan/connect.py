@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import replace
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.module_folders import uses_own_ray
 from gaudi_tune.base.words import counted, is_digits
 from gaudi_tune.define.options import SweepOptions
-from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.find import Devices, find_devices
 
 TRAIN_V2 = "RAY_TRAIN_V2_ENABLED"
@@ -43,25 +39,6 @@ def check_train_version(train_v2: str) -> None:
             f"{TRAIN_V2}={train_v2} in the environment switches to the old version of Ray Train, with which a sweep "
             f"does not work; remove it, or set it to 1"
         )
-
-
-def with_free_resources(plan: Plan) -> Plan:
-    """Return the plan. If the cluster that it joins has fewer free devices than the sweep needs, because others use
-    them, ``plan.cluster`` says so."""
-    import ray
-
-    if plan.cluster is None or uses_own_ray():
-        return plan
-    free, workers = ray.available_resources(), plan.groups * plan.options.workers_per_trial
-    shortages = []
-    for name, per_worker in plan.devices.type.worker_resources(plan.trials_per_device).items():
-        required = math.ceil(round(workers * per_worker, 4))
-        if free.get(name, 0) < required:
-            shortages.append(f"{int(free.get(name, 0))} of the {required} {name}")
-    if not shortages:
-        return plan
-    note = f"where only {' and '.join(shortages)} that this sweep wants are free, and trials wait for the rest"
-    return replace(plan, cluster=f"{plan.cluster}, {note}")
 
 
 def join_cluster(address: str | None) -> list[Mapping[str, float]] | None:

@@ -1,10 +1,9 @@
-"""What a sweep takes from earlier ones: how it began if it is resumed, a baseline, good configurations
-(``--learn-from``), and how long an epoch takes. :func:`read_earlier` reads it all, once.
+"""What a sweep takes from earlier ones: how it began if it is resumed, a baseline, and good configurations
+(``--learn-from``). :func:`read_earlier` reads it all, once.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.files import SWEEP_FILE
-from gaudi_tune.define.budget import BUDGET_OPTIONS
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import RESUME_AUTO, SEEDS, SweepOptions, checked, names_on_resume
@@ -24,7 +22,6 @@ from gaudi_tune.define.trial_proxy import hyperparameter
 from gaudi_tune.sweep.record.sweep_file import (
     SweepFile,
     earlier_sweep,
-    last_summaries,
     read_sweep_file,
     sweep_of_checkpoint,
     sweep_to_resume,
@@ -51,8 +48,6 @@ class EarlierSweeps(NamedTuple):
     """The trials of each sweep of ``--learn-from``."""
     winner: Mapping[str, Any] | None = None
     """The configuration that becomes the baseline (``--baseline``)."""
-    summaries: Iterable[tuple[str, Mapping[str, Any]]] = ()
-    """Names and summaries of the sweeps in the storage, the latest first. Each is read when the iterator reaches it."""
     checkpoint_held_out: bool = False
     """Whether the sweep of the checkpoint that ``--evaluate`` names held test data out."""
 
@@ -102,7 +97,7 @@ def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: st
         checkpoint_held_out = checkpoint_sweep is not None and bool(checkpoint_sweep.options.get("seeds"))
     storage = Path(address) if address else options.storage
     if not (options.learn_from or options.baseline):
-        return EarlierSweeps(summaries=last_summaries(options.storage), checkpoint_held_out=checkpoint_held_out)
+        return EarlierSweeps(checkpoint_held_out=checkpoint_held_out)
     from gaudi_tune.sweep.search.stored_study import config_of_trial, stored_trials  # half a second
 
     # By folder: a sweep may be named twice, by its name and by its folder.
@@ -114,7 +109,7 @@ def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: st
         folder, sweep_file = earlier_sweep("--baseline", sweep, storage, experiment.name)
         sources.append(sweep_file)
         winner = winner_of(folder) if number is None else config_of_trial(folder, number)
-    return EarlierSweeps(None, None, sources, trials, winner, last_summaries(options.storage), checkpoint_held_out)
+    return EarlierSweeps(None, None, sources, trials, winner, checkpoint_held_out)
 
 
 def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
@@ -152,7 +147,6 @@ def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
         learned=without_repeats(plan.experiment, configs),
         learning_notes=notes,
         test_data_seen_by=sweeps_that_saw_test_data(plan, earlier.sources),
-        seconds_each=unit_seconds(plan, earlier.summaries),
     )
 
 
@@ -190,30 +184,6 @@ def sweeps_that_saw_test_data(plan: Plan, sources: Sequence[SweepFile]) -> list[
         if plan.recipe in (None, source.options.get("recipe")) and source.options.get("data") == data:
             sweeps += source.seen_by if source.options.get("seeds") else [source.options["name"]]
     return list(dict.fromkeys(sweeps))
-
-
-def unit_seconds(plan: Plan, summaries: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[float, str] | None:
-    """Return how many seconds an epoch (or step) took in the latest sweep that trained the same on the same kind of
-    device, and that sweep's name; None if there is no such sweep."""
-    trained = {
-        "experiment": plan.experiment.name,
-        "recipe": plan.recipe,
-        "device": plan.devices.type.kind,
-        "workers_per_trial": plan.options.workers_per_trial,
-        "trials_per_device": plan.trials_per_device,
-        "settings": plan.settings,
-    }
-    for name, summary in summaries:
-        seconds = (summary.get("seconds_each") or {}).get(plan.budget.unit)
-        if seconds and _as_json({key: summary.get(key) for key in trained}) == _as_json(trained):
-            return seconds, name
-    return None
-
-
-def _as_json(trained: Mapping[str, Any]) -> str:
-    """Return what a sweep trained as a text, without its budget: an epoch takes as long in every budget."""
-    settings = {name: value for name, value in (trained["settings"] or {}).items() if name not in BUDGET_OPTIONS}
-    return json.dumps({**trained, "settings": settings}, sort_keys=True, default=str)
 
 
 def learned_from(

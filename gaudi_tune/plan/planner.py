@@ -14,7 +14,7 @@ from gaudi_tune.define.options import RAYS, SweepOptions, checked, resumed, with
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.plan.apply import apply_options
 from gaudi_tune.plan.check import check
-from gaudi_tune.plan.connect import connect, with_free_resources
+from gaudi_tune.plan.connect import connect
 from gaudi_tune.plan.decide_plan import decide_plan
 from gaudi_tune.plan.earlier import add_earlier, read_earlier, resumed_if_begun
 from gaudi_tune.plan.places import check_places
@@ -68,7 +68,7 @@ def make_plan(
     plan = decide_plan(
         applied, options, devices, name, uri, cluster, hold_out=hold_out, max_concurrent=objects.max_concurrent
     )
-    plan = with_free_resources(add_earlier(plan, earlier))
+    plan = add_earlier(plan, earlier)
     when_decided(plan)
     from gaudi_tune.sweep.search.samplers import try_sampler  # half a second, in which Ray may start
 

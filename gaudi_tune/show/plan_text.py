@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from gaudi_tune.base.words import counted, duration
@@ -24,7 +23,6 @@ def plan_lines(plan: Plan) -> list[str]:
         *(("known", note) for note in plan.learning_notes),
         ("config", str(plan.options.config or "")),
         ("ray", _cluster(plan)),
-        ("time", _duration(plan)),
         ("files", f"{copy_address}, a copy of {plan.folder}" if plan.address else str(plan.folder)),
         ("mlflow", plan.tracking_uri),
     ]
@@ -170,16 +168,3 @@ def _cluster(plan: Plan) -> str:
     if not plan.cluster:
         return ""
     return f"joins the cluster at {plan.cluster}; devices that other sweeps there use are not free for this one"
-
-
-def _duration(plan: Plan) -> str:
-    """Return how long the sweep takes if no trial is stopped early; "" if that is unknown or below a second."""
-    if plan.seconds_each is None or plan.resumed:  # the plan does not know what is left of a resumed sweep
-        return ""
-    unit_s, sweep = plan.seconds_each
-    rounds = math.ceil(plan.num_samples / plan.groups) + math.ceil(plan.confirmations / plan.groups)
-    total_s, unit = rounds * plan.budget.total * unit_s, plan.budget.unit
-    if total_s < 1:
-        return ""
-    condition = f"if no trial is stopped early and each {unit} takes {unit_s:.3g} s, the average in {sweep}"
-    return f"about {duration(total_s)} once the workers are up, {condition}"

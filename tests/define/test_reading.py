@@ -49,7 +49,7 @@ def test_a_value_of_python_is_a_number_if_it_is_one(value: object) -> None:
     try:
         number = read_number(value)
         assert isinstance(value, int | float)
-        assert not math.isfinite(value) or number == float(value)  # a large integer is rounded
+        assert not math.isfinite(value) or number == float(value)
         assert is_number
     except ValueError:
         assert not is_number

@@ -221,10 +221,8 @@ def test_the_middle_of_a_range_lies_in_it(range_: BaseDistribution, expected: fl
         (tune.choice([]), "lr: the choices cannot be searched by Optuna .*one or more"),
         (tune.choice([1, True]), "lr: choices must differ, but got 1 twice"),
         (tune.choice([0.1, float("nan")]), "lr: choices must be finite numbers, but got nan; leave it out"),
-        (tune.randint("1", "5"), "lr: bounds must be numbers, but got '1'; give a number, such as 0.1"),
         (tune.randint(1.5, 4), "lr: bounds of whole numbers must be whole, but got 1.5"),
         (tune.qloguniform(1e-4, 1e-1, 1e-4), "lr: a logarithmic range has no steps in Optuna; give tune.loguniform"),
-        (float("nan"), "lr: a constant must be a finite number, but got nan"),
         (
             FloatDistribution(0.0, float("inf")),
             "lr: bounds must be finite numbers, at most 1e300, but got 0 to inf",
@@ -247,7 +245,7 @@ def test_what_is_no_range_is_refused_with_its_name_and_a_fix(entry: Any, message
 def test_a_name_that_no_variable_can_have_is_refused(name: str) -> None:
     with pytest.raises(SweepError, match=f"{name}: a name must be that of a Python variable, .* letters, digits and _"):
         SearchSpace({name: tune.uniform(0, 1)})
-    with pytest.raises(SweepError, match=f"cannot have the name '{name}': names must be .* letters, digits and _"):
+    with pytest.raises(SweepError, match=f"{name}: a name must be that of a Python variable, .* letters, digits and _"):
         _ = SearchSpace(lambda trial: {name: trial.suggest_float("lr", 0, 1)}).names
 
 
@@ -261,7 +259,7 @@ def test_a_name_that_no_variable_can_have_is_refused(name: str) -> None:
     ],
 )
 def test_a_dotted_name_in_a_mapping_is_refused_with_what_to_write(space: dict[str, Any]) -> None:
-    message = r"model\.lr: a name in a mapping has no dot: .* such as model_lr, .* read config\['model_lr'\]"
+    message = r"model\.lr: a name of a hyperparameter has no dot: .* such as model_lr, .* read config\['model_lr'\]"
     with pytest.raises(SweepError, match=message):
         SearchSpace(space)
 
@@ -320,7 +318,7 @@ def test_all_wrong_entries_are_named_at_once() -> None:
         (lambda trial: sys.exit(0), r"before it asked for anything: SystemExit: 0 \(.*, line \d+\); fix it there"),
         (
             lambda trial: {"x": [1]},
-            r"must return finite numbers, texts, bools or None, but returned x=\[1\]; make it",
+            r"must return numbers, texts, bools or None, but returned x=\[1\]; make it",
         ),
         (lambda trial: [trial.suggest_float("lr", 0, 1)], "must return a mapping or None, but returned"),
         (

@@ -109,11 +109,6 @@ def lists_as_choices(trial: Any) -> Any:
     trial.suggest_categorical("lr", [[1], [2]])
 
 
-def returns_nan(trial: Any) -> Any:
-    trial.suggest_float("lr", 0, 1)
-    return {"x": math.nan}
-
-
 def without_argument() -> Any:
     return {}
 
@@ -133,12 +128,12 @@ def returns_another(trial: Any) -> Any:
 RAISING: list[Any] = [raises, raises_at_once, raises_in_a_branch]
 """Functions whose error is the user's."""
 FUNCTIONS: list[Any] = [
-    *RAISING, exits, nested, two_ranges, two_kinds, returns_list, generator, lists_as_choices, returns_nan,
+    *RAISING, exits, nested, two_ranges, two_kinds, returns_list, generator, lists_as_choices,
     returns_another, without_argument, conditional,
 ]  # fmt: skip
 MUST_NOT: dict[Any, str] = {
     two_ranges: "one name with two ranges", two_kinds: "one name with two ranges", nested: "nested",
-    exits: "it ends the process", returns_nan: "NaN", returns_list: "a list",
+    exits: "it ends the process", returns_list: "a list",
     returns_another: "it returns another value",
 }  # fmt: skip
 """Functions that must not be accepted, and why."""
@@ -165,9 +160,6 @@ def proposals_misread(result: Any) -> str:
     assert isinstance(result, Plan)
     for name in result.experiment.search_space.names:
         values = result.experiment.search_space.values(name)
-        wrong = [value for value in values if isinstance(value, float) and not math.isfinite(value)]
-        if wrong:
-            return f"{name} may be {wrong[0]}"
         if len(set(map(str, values))) > len(set(values)):
             return f"{name} has choices that are equal: {values[:5]}"
     return ""

@@ -17,7 +17,6 @@ from ray import tune
 
 from experiments.tune_bert import EXPERIMENT
 from gaudi_tune import Experiment, SweepError, SweepOptions, build_tuner
-from gaudi_tune.base.words import duration
 from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import PROJECT_ROOT
@@ -26,10 +25,7 @@ from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.plan.apply import choose_recipe
 from gaudi_tune.plan.planner import make_plan, make_searcher
 from gaudi_tune.show.plan_text import plan_lines
-from gaudi_tune.show.summary import summarise, write_summary
-from gaudi_tune.sweep.record.sweep_file import write_sweep_file
 from gaudi_tune.training.trial_config import TrialConfig
-from tests.helpers.fed_state import Fed
 from tests.helpers.loops import QuadraticConfig, quadratic
 from tests.helpers.planned_bert import plan_for, with_space
 from tests.helpers.quadratic import QUADRATIC
@@ -44,34 +40,6 @@ def test_without_an_accelerator_the_recipe_is_sample_and_the_plan_says_why(stora
     assert any(line.startswith("recipe  sample: there is no accelerator") for line in plan_lines(plan))
     assert plan.settings["epochs"] == EXPERIMENT.recipes["sample"].budget.epochs
     assert not plan.folder.exists()
-
-
-def test_the_plan_says_how_long_it_takes_if_an_earlier_sweep_knows(storage: Path) -> None:
-    def time_line(**changes: Any) -> list[str]:
-        plan = plan_for(storage, device="cpu", num_samples=5, confirm=0, **changes)
-        return [line for line in plan_lines(plan) if line.startswith("time")]
-
-    assert not time_line()
-    began = plan_for(storage, device="cpu", name="began", epochs=3, confirm=0)
-    began.folder.mkdir(parents=True)
-    write_sweep_file(began)
-    fed = Fed()
-    fed.begin(1)
-    for epoch in (1, 2):
-        fed.report(1, epoch, 0.5, train_s=1.5, eval_s=0.5)
-    write_summary(began.summary_file, summarise(began, fed.state, {}))
-    rounds = -(-5 // began.groups)
-    as_then = "once the workers are up, if no trial is stopped early and each epoch takes 2 s, the average in began"
-    assert time_line() == [f"time    about {duration(rounds * 9 * 2)} {as_then}"]
-    for name, torn in (("torn", "{"), ("foreign", "[1]")):
-        (storage / name).mkdir()
-        (storage / name / "sweep.json").touch()
-        (storage / name / "summary.json").write_text(torn)
-    assert time_line() == [f"time    about {duration(rounds * 9 * 2)} {as_then}"]
-    assert not time_line(settings=("max_length=20",)), "its epochs are of another length"
-    assert not time_line(seconds=60), "what a second takes is not known"
-    goes_on = make_plan(EXPERIMENT, SweepOptions(storage=storage, resume="began"))
-    assert not any(line.startswith("time") for line in plan_lines(goes_on)), "some of it is done"
 
 
 def test_with_an_accelerator_the_recipe_is_the_published_one() -> None:
