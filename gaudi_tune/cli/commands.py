@@ -156,16 +156,10 @@ def _rerun(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
     script, earlier_options = arguments.script, sweep.file.options
     trial = str(sweep.folder) if arguments.trial is None else f"{sweep.folder}:{arguments.trial}"
     if script is None:
-        began = (
-            f"It began with: {shlex.join(['--script', sweep.file.script])}"
-            if sweep.file.script
-            else (
-                f"No script began this sweep; from Python, build_tuner(experiment, baseline={trial!r}, baseline_only=True, "
-                f"seeds={RERUN_SEEDS}) does the same"
-            )
-        )
+        began_with = f"; it began with --script {shlex.quote(sweep.file.script)}" if sweep.file.script else ""
         raise SweepError(
-            f"rerun {arguments.sweep}: name the script, since the file of a sweep does not say which code runs. {began}"
+            f"rerun {arguments.sweep}: name the script with the experiment (--script my.py), since the file of a sweep "
+            f"does not say which code runs{began_with}"
         )
     experiment, description = load_experiment(script, sweep_options, experiment_name=sweep.file.experiment)
     defaults = {

@@ -10,8 +10,7 @@ from pydantic.dataclasses import dataclass
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import counted
-from gaudi_tune.define.reading import Count, TwoOrMore
-from gaudi_tune.define.validation import FORBID, with_our_errors
+from gaudi_tune.define.reading import FORBID, Count, TwoOrMore, with_our_errors
 from gaudi_tune.training.trial_config import TrialConfig
 
 REPORTS = "training_iteration"

@@ -21,10 +21,18 @@ from gaudi_tune.base.words import format_value
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Mode, Objective
 from gaudi_tune.define.ranges import middle, plain
-from gaudi_tune.define.reading import Count, Positive, Switch, Texts, TwoOrMore
+from gaudi_tune.define.reading import (
+    FORBID,
+    Count,
+    Positive,
+    Switch,
+    Texts,
+    TwoOrMore,
+    takes_one_argument,
+    with_our_errors,
+)
 from gaudi_tune.define.search_space import SearchSpace, SpaceFunction
 from gaudi_tune.define.space_checks import problem_of_name
-from gaudi_tune.define.validation import FORBID, takes_one_argument, with_our_errors
 from gaudi_tune.training.class_loop import ClassLoop
 from gaudi_tune.training.prediction import Predictor
 from gaudi_tune.training.session import TrainLoop

@@ -31,8 +31,8 @@ from gaudi_tune.define.reading import (
     Texts,
     TwoOrMore,
     Whole,
+    message_of,
 )
-from gaudi_tune.define.validation import message_of
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 """The checkout, or where the packages are installed."""

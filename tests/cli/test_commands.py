@@ -389,7 +389,7 @@ def test_a_script_runs_because_a_person_names_it_and_not_a_file(
     script.write_text("raise SystemExit('it ran')\n")
     assert main(["rerun", str(plan.folder), "--dry-run"]) == 2
     err = capsys.readouterr().err
-    assert "name the script, since the file of a sweep does not say which code runs" in err
+    assert "name the script with the experiment (--script my.py), since the file of a sweep does not say" in err
     assert f"--script '{script}'" in err
 
 
@@ -419,15 +419,6 @@ def test_a_sampler_that_is_an_object_is_given_again_to_resume_a_sweep(storage: P
     kept(storage, "own", 0.8, num_samples=3, search="RandomSampler")
     sampler = optuna.samplers.RandomSampler()
     assert isinstance(build_tuner(QUADRATIC, resume="own", storage=storage, sampler=sampler), tune.Tuner)
-
-
-def test_a_sweep_that_no_script_began_is_not_trained_again(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = kept(storage, "first", 0.1, num_samples=1)
-    write_sweep_file(replace(plan, command=()))
-    assert main(["rerun", str(plan.folder), "--trial", "1"]) == 2
-    assert (
-        f"build_tuner(experiment, baseline='{plan.folder}:1', baseline_only=True, seeds=5)" in capsys.readouterr().err
-    )
 
 
 def test_a_script_runs_with_or_without_main(
