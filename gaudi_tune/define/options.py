@@ -321,7 +321,7 @@ def resumed(options: SweepOptions, stored: Mapping[str, Any]) -> SweepOptions:
         return checked({**stored, **new_values, "num_samples": stored["num_samples"] + options.add_trials})
     except (SweepError, KeyError, TypeError) as error:
         raise SweepError(
-            f"--resume {options.resume}: another version of this project began it ({error}); go on with that version, "
+            f"--resume {options.resume}: another version of this project began it ({error}); continue with that version, "
             f"or start a new sweep"
         ) from error
 

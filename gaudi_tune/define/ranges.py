@@ -135,10 +135,8 @@ def _check_bounds(entry: Any) -> None:
     """Check the bounds and the step of a range of Ray Tune for what Optuna would change without a word."""
     if type(entry).__name__ == "Integer":
         for bound in (entry.lower, entry.upper):
-            if bound != int(bound):
-                raise ValueError(
-                    f"bounds of whole numbers must be whole, but got {bound}; give tune.uniform, or others"
-                )
+            if isinstance(bound, float) and not bound.is_integer():
+                raise ValueError(f"bounds of whole numbers must be whole, but got {bound}; give others")
     is_stepped = getattr(entry.sampler, "q", None) is not None
     if is_stepped and type(entry.sampler.sampler).__name__.startswith("_Log"):
         raise ValueError(

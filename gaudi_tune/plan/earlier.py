@@ -53,7 +53,7 @@ class EarlierSweeps(NamedTuple):
 
 
 def resumed_if_begun(options: SweepOptions) -> SweepOptions:
-    """Return the options that ``--resume auto`` stands for: those of a new sweep, or of one that goes on.
+    """Return the options that ``--resume auto`` stands for: those of a new sweep, or of one that continues.
 
     So the same command line may be run again and again. Options that it kept from the beginning are not said again.
 

@@ -10,7 +10,7 @@ from gaudi_tune.base.process import changed_environment, prepare_terminal, tempo
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_what_a_terminal_lacks_is_replaced(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_characters_of_a_terminal_are_replaced(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding=encoding))
     prepare_terminal()

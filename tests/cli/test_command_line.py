@@ -73,7 +73,7 @@ def test_help_imports_nothing_that_takes_seconds() -> None:
         ({"tracking_uri": "http://team:5000"}, "python tune it.py --resume x --tracking-uri http://team:5000"),
     ],
 )
-def test_the_printed_command_goes_on_where_the_sweep_is(changes: dict[str, Any], command: str, storage: Path) -> None:
+def test_the_printed_command_resumes_the_sweep(changes: dict[str, Any], command: str, storage: Path) -> None:
     plan = make_plan(QUADRATIC, SweepOptions(name="x", storage=storage))
     there = replace(
         plan, command=("python", "tune it.py"), options=replace(plan.options, **{"storage": DEFAULT_STORAGE, **changes})
@@ -81,7 +81,7 @@ def test_the_printed_command_goes_on_where_the_sweep_is(changes: dict[str, Any],
     assert " ".join(shlex.split(there.how_to_resume())) == command
 
 
-def test_what_goes_on_with_a_sweep_may_add_trials(storage: Path) -> None:
+def test_resuming_may_add_trials(storage: Path) -> None:
     plan = make_plan(QUADRATIC, SweepOptions(name="x", storage=storage))
     call = f"build_tuner(..., resume='x', storage={str(storage)!r}"
     assert [plan.how_to_resume(), plan.how_to_resume(with_more_trials=True)] == [f"{call})", f"{call}, add_trials=N)"]
@@ -137,6 +137,6 @@ def test_a_repeated_set_keeps_all_its_values() -> None:
         (["--name", "a\x1b[31m"], "--name a.*: must have no control characters"),
     ],
 )
-def test_what_parsers_would_take_for_something_else_is_refused(arguments: list[str], message: str) -> None:
+def test_misread_arguments_are_refused(arguments: list[str], message: str) -> None:
     with pytest.raises(SweepError, match=message):
         parse_options(arguments)

@@ -105,7 +105,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_it_says_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert (ended.value.code, capsys.readouterr().out) == (0, f"gaudi-tune {version_of('gaudi-tune')}\n")
@@ -226,7 +226,7 @@ def test_the_summary_has_the_trials_as_the_study_has_them(
     assert said(capsys, "show", str(plan.folder)) == of_summary, "an old summary is better than none"
 
 
-def test_a_sweep_that_went_on_began_when_it_began_first(storage: Path) -> None:
+def test_a_resumed_sweep_keeps_its_begin(storage: Path) -> None:
     plan = kept(storage, "early", 0.2, 0.3, num_samples=5, ending=Ending("--patience 1", 0))
     file = plan.folder / "sweep.json"
     first = json.loads(file.read_text())["began"]
@@ -236,9 +236,7 @@ def test_a_sweep_that_went_on_began_when_it_began_first(storage: Path) -> None:
     assert found["began"] == first == pytest.approx(time.time(), abs=100)
 
 
-def test_a_sweep_that_was_killed_when_it_had_become_longer_is_not_finished(
-    storage: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_longer_sweep_that_was_killed_is_not_finished(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = kept(storage, "longer", 0.1, 0.8, num_samples=2, confirm=0)
     early = kept(storage, "early", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("Ctrl-C", 130))
     for folder in (plan.folder, early.folder):
@@ -257,7 +255,7 @@ def test_show_says_how_many_of_the_trials_confirm(storage: Path, capsys: pytest.
     assert json.loads(said(capsys, "ls", str(storage), "--json"))[0]["confirmations"] == 6
 
 
-def test_a_sweep_that_was_killed_after_it_went_on_is_shown_as_its_study_and_its_log_have_it(
+def test_a_sweep_killed_after_a_resume_is_shown_from_study_and_log(
     storage: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = kept(storage, "early", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("Ctrl-C", 130)).folder
@@ -271,7 +269,7 @@ def test_a_sweep_that_was_killed_after_it_went_on_is_shown_as_its_study_and_its_
     assert "best        trial" not in text and "devices     " not in text
 
 
-def test_what_was_confirmed_is_no_baseline(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_confirmed_means_are_no_baseline(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     baseline = {"mean": 0.1, "interval": None}
     for name, alone, confirmed in (("cut short", False, None), ("alone", True, baseline)):
         options: dict[str, Any] = {"baseline_only": True, "seeds": 2} if alone else {"num_samples": 2}

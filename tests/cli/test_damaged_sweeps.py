@@ -256,7 +256,7 @@ def read_by(readers: Collection[str], storage: Path, script: Path) -> dict[str, 
 
 
 @pytest.mark.parametrize(("name", "ended"), [*((name, False) for name in DAMAGES), *((name, True) for name in FOR_ALL)])
-def test_who_reads_a_damaged_or_hostile_sweep_runs_nothing_and_writes_nothing(
+def test_readers_of_a_damaged_sweep_run_nothing_and_write_nothing(
     name: str,
     ended: bool,
     original: Path,

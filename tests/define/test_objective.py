@@ -25,7 +25,7 @@ from tests.helpers.quadratic import QUADRATIC
         (math.nan, 1, None, False),
     ],
 )
-def test_of_equal_values_that_of_the_lower_number_leads(
+def test_lower_number_leads_among_equal_values(
     value: float, trial: int, best: tuple[float, int] | None, leads: bool
 ) -> None:
     assert Objective("score", "max").leads(value, trial, best) is leads

@@ -56,7 +56,7 @@ def test_every_way_of_writing_a_space_gives_the_same(definition: Any) -> None:
 
 
 @EVERY_WAY
-def test_what_is_fixed_is_not_asked_for(definition: Any) -> None:
+def test_fixed_hyperparameters_are_not_asked_for(definition: Any) -> None:
     space = SearchSpace(definition).fix({"optimizer": "sgd", "layers": 3})
     assert space.names == {"lr", "width"}
     assert space.fix({"width": 8}).names == {"lr"}
@@ -66,7 +66,7 @@ def test_what_is_fixed_is_not_asked_for(definition: Any) -> None:
 
 
 @EVERY_WAY
-def test_it_knows_what_lies_inside(definition: Any) -> None:
+def test_values_outside_the_space_are_named(definition: Any) -> None:
     space, inside = SearchSpace(definition), {"lr": 0.01, "width": 16, "optimizer": "sgd"}
     assert space.always_searched == set(inside)
     assert space.outside(inside) == []
@@ -236,7 +236,7 @@ def test_the_middle_of_a_range_lies_in_it(range_: BaseDistribution, expected: fl
     ids=lambda value: "" if isinstance(value, str) else repr(value)[:30],
 )
 @pytest.mark.filterwarnings("error:Choices for a categorical distribution")
-def test_what_is_no_range_is_refused_with_its_name_and_a_fix(entry: Any, message: str) -> None:
+def test_wrong_ranges_are_refused_with_name_and_fix(entry: Any, message: str) -> None:
     with pytest.raises(SweepError, match=message):
         SearchSpace({"lr": entry, "momentum": 0.9})
 
@@ -384,7 +384,7 @@ def test_a_logarithmic_range_of_whole_numbers_cannot_count_for_each_worker() -> 
         space.multiply(["batch_size"], 2).propose(optuna.create_study())
 
 
-def test_what_has_several_ranges_under_one_name_has_none_of_the_study() -> None:
+def test_several_ranges_under_one_name_are_no_range_of_the_study() -> None:
     def space(trial: optuna.Trial) -> None:
         wide = trial.suggest_categorical("wide", [True, False])
         trial.suggest_float("x", 0.0, 2.0 if wide else 1.0)

@@ -24,7 +24,7 @@ def docstring_of(name: str) -> str:
     return inspect.getdoc(getattr(gaudi_tune, name)) or ""
 
 
-def test_what_a_user_defines_has_an_example() -> None:
+def test_definitions_have_an_example() -> None:
     assert [name for name in DEFINITIONS if ">>>" not in docstring_of(name)] == []
 
 

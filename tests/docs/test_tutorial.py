@@ -15,7 +15,7 @@ from tests.helpers import tutorial
 
 
 @pytest.mark.workers
-def test_what_it_tells_people_to_do_works(tmp_path: Path) -> None:
+def test_the_tutorial_works(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", "from tests.helpers import tutorial; tutorial.main(1)"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}, capture_output=True, text=True, check=False,

@@ -1,4 +1,4 @@
-"""Python's doors: fields of an Experiment and of a Budget, arguments of ``build_tuner`` and of ``tune_script``."""
+"""Python's doors: fields of an Experiment and of a Budget, arguments of ``build_tuner``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from random import Random
 from typing import Any
-from unittest.mock import patch
 
 from optuna.samplers import RandomSampler
 from ray import tune
 
-from gaudi_tune import Budget, Experiment, Recipe, SweepError, build_tuner, tune_script
+from gaudi_tune import Budget, Experiment, Recipe, SweepError, build_tuner
 from gaudi_tune.define.options import TRAITS
 from tests.fuzz.given import SMALL, Input, Misread, loop, made, nothing_wrong, read_as
 from tests.fuzz.lines import DECIMALS, NUMBERS, SWITCHES, TEXTS
@@ -144,36 +143,3 @@ def arguments_of_build_tuner(random: Random, place: Path) -> Input:
         return build_tuner(arguments.pop("experiment", SMALL), **arguments).plan
 
     return Input("build_tuner", f"{name}={shown(value)} {extra or ''}", give, wrong, misread)
-
-
-def arguments_of_tune_script(random: Random, place: Path) -> Input:
-    """Return arguments of ``tune_script``, a metric and a mode above all."""
-    names = (
-        "loss",
-        "val_loss",
-        "accuracy",
-        "distance",
-        "noise",
-        "f1",
-        "done",
-        "",
-        " ",
-        "loss:min",
-        "neg_loss",
-        "loss_gap",
-    )
-    metric: Any = random.choice((random.choice(names), random.choice(names), odd_value(random)))
-    mode: Any = random.choice(("min", "max", None, None, odd_value(random), "minimum", "MAX", " min", ""))
-    others = random.choice(({}, {}, {}, {"modes": "min"}, {"budget": 3}, {"num_samples": "5"}))
-    wrong = "a mode is max or min" if isinstance(mode, str) and mode not in ("min", "max") else ""
-    if mode is None and isinstance(metric, str) and metric in ("distance", "noise", "neg_loss", "loss_gap"):
-        wrong = "nobody knows which is better"
-
-    def give() -> Any:
-        with patch.object(sys, "argv", ["my.py", "--dry-run", "--device", "cpu"]):
-            try:
-                tune_script({"lr": tune.loguniform(1e-4, 1e-1)}, metric, mode, **others)
-            except SystemExit as end:
-                return end.code or 0
-
-    return Input("tune_script", f"{shown(metric)}, {shown(mode)}, {others}", give, wrong)

@@ -1,12 +1,9 @@
-"""Command lines of a script and of ``gaudi-tune``, samplers by name, places, and variables of the environment."""
+"""Command lines of a script and of ``gaudi-tune``, samplers by name, and places."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from random import Random
-from typing import Any
-from unittest.mock import patch
 
 from gaudi_tune.define.options import TRAITS, flag
 from tests.fuzz.given import SMALL, Input, Misread, dry_run, made, nothing_wrong, read_as, run_command
@@ -155,25 +152,6 @@ def objectives(random: Random, place: Path) -> Input:
         f"{bad[0]!r} is no objective" if bad else "an objective is given twice" if len({*texts}) < len(texts) else ""
     )
     return Input("objectives", shown(texts), lambda: dry_run(SMALL, ["--objectives", *texts]), wrong)
-
-
-def environments(random: Random, place: Path) -> Input:
-    """Return a variable of the environment."""
-    values = {
-        "MLFLOW_TRACKING_URI": "sqlite:///mlflow.db", "GAUDI_TUNE_NOTIFY": "http://localhost/x", "COLUMNS": "80",
-        "GAUDI_TUNE_CACHE": str(place / "cache"), "GAUDI_TUNE_DEVICE": "cpu", "HABANA_VISIBLE_MODULES": "0,1",
-        "RAY_ADDRESS": "localhost:6379", "HOME": str(place), "PT_HPU_LAZY_MODE": "0", "CUDA_VISIBLE_DEVICES": "0",
-        "PT_HPU_RECIPE_CACHE_CONFIG": "a,b,1", "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(place),
-        "MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_TRACKING_USERNAME": "ada", "HABANA_LOGS": str(place),
-    }  # fmt: skip
-    name = random.choice(list(values))
-    value = changed_text(values[name], random)
-
-    def give() -> Any:
-        with patch.dict(os.environ, {name: value}):
-            return dry_run(SMALL, [])
-
-    return Input("environment", f"{name}={shown(value)}", give)
 
 
 def places(random: Random, place: Path) -> Input:

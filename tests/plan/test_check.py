@@ -39,7 +39,9 @@ def folder(tmp_path: Path) -> Path:
         (PLAIN, {"groups": 1}, "had 2 trials at a time, and there is room for 1"),
     ],
 )
-def test_it_goes_on_only_with_what_it_was(folder: Path, experiment: Any, changes: dict[str, Any], message: str) -> None:
+def test_a_sweep_resumes_only_with_its_own_objective_space_and_room(
+    folder: Path, experiment: Any, changes: dict[str, Any], message: str
+) -> None:
     check_unchanged(plan_in(folder.parent, num_samples=9), read_sweep_file(folder))
     with pytest.raises(SweepError, match=message):
         check_unchanged(plan_in(folder.parent, experiment=experiment, **changes), read_sweep_file(folder))

@@ -76,13 +76,6 @@ def test_no_trial_of_the_sweeps_that_it_learns_from_is_trained_again(earlier: Pa
     assert not {*drawn} & {(config["x"], config["y"]) for config in first}
 
 
-def test_a_sweep_whose_baseline_is_the_winner_of_another_proposes_other_trials(earlier: Path) -> None:
-    options = SweepOptions(storage=earlier, baseline="earlier:3", device="cpu")
-    plan = make_plan(LEARNER, options)
-    assert (plan.options.seed, plan.learning_notes) == (1, ["--seed 1, since 0 may propose again what they tried"])
-    assert make_plan(LEARNER, replace(options, baseline_only=True)).options.seed == 0
-
-
 def test_the_seed_moves_only_where_an_earlier_sweep_may_have_had_it(earlier: Path, storage: Path) -> None:
     assert plan_of(LEARNER, earlier, seed=7).options.seed == 7
     shutil.copytree(earlier, storage)
@@ -96,7 +89,7 @@ def test_the_seed_moves_only_where_an_earlier_sweep_may_have_had_it(earlier: Pat
     assert unused_seed(3, [source]) == 0
 
 
-def test_where_the_space_has_changed_it_says_what_it_could_use(earlier: Path) -> None:
+def test_learning_from_a_changed_space_says_what_fits(earlier: Path) -> None:
     later = {"x": FloatDistribution(0.0, 0.45), "dropout": FloatDistribution(0.0, 0.5)}
     plan = plan_of(replace(LEARNER, space=later), earlier)
     said = plan.learning_notes[0]
@@ -127,7 +120,7 @@ def test_trials_of_another_branch_than_the_one_that_is_left_do_not_fit(storage: 
     assert first["optimizer"] == "sgd" and first["x"] > 0.1
 
 
-def test_a_sweep_that_goes_on_knows_what_it_knew(earlier: Path, storage: Path) -> None:
+def test_a_resumed_sweep_keeps_what_it_learned(earlier: Path, storage: Path) -> None:
     shutil.copytree(earlier, storage)
     plan = plan_of(LEARNER, storage)
     plan.folder.mkdir()
@@ -170,18 +163,6 @@ def test_the_same_options_begin_a_sweep_and_continue_it(storage: Path) -> None:
 def test_a_sweep_of_no_use_is_an_error(changes: dict[str, Any], says: str, earlier: Path) -> None:
     with pytest.raises(SweepError, match=says):
         plan_of(replace(LEARNER, **changes), earlier)
-
-
-def test_a_sweep_that_is_not_there_is_an_error(earlier: Path) -> None:
-    with pytest.raises(SweepError, match=r"--learn-from gone: no such sweep; .* there: earlier"):
-        plan_of(LEARNER, earlier, learn_from=("gone",))
-
-
-def test_a_sweep_whose_study_is_gone_is_an_error(earlier: Path, storage: Path) -> None:
-    shutil.copytree(earlier, storage)
-    (storage / "earlier" / "optuna.db").unlink()
-    with pytest.raises(SweepError, match="--learn-from earlier: its study is gone, or has no trials; leave it out"):
-        plan_of(LEARNER, storage)
 
 
 def test_a_trial_of_an_earlier_sweep_may_be_the_baseline(earlier: Path) -> None:

@@ -50,15 +50,6 @@ def test_a_plan_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monkey
     assert files_in(tmp_path) == set()
 
 
-def test_a_torn_summary_does_not_hide_that_the_name_is_in_use(storage: Path) -> None:
-    (storage / "old").mkdir(parents=True)
-    (storage / "old" / "sweep.json").touch()
-    for text in ('{"complete": tr', "[]", "{}"):
-        (storage / "old" / "summary.json").write_text(text)
-        with pytest.raises(SweepError, match="--name old: an unfinished sweep has this name"):
-            plan_for(storage, name="old")
-
-
 def test_a_full_storage_is_an_error_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "LEAST_FREE", shutil.disk_usage(tmp_path).total + 1)  # to which any file system is full
     with pytest.raises(
