@@ -33,7 +33,7 @@ DELIVERED_FILE = "mlflow-delivered.json"
 LOCK_FILE = "running.lock"
 """The lock that the process of a running sweep holds."""
 OWNER_FILE = "owner.json"
-"""Which machine runs the sweep, if it has a copy in a storage."""
+"""The machine that runs the sweep, if it has a copy in a storage."""
 GROUPS_FOLDER = "worker_groups"
 """What Ray Train writes about the worker groups, and what each trial waits for."""
 

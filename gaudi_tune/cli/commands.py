@@ -156,10 +156,10 @@ def _rerun(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
     script, earlier_options = arguments.script, sweep.file.options
     trial = str(sweep.folder) if arguments.trial is None else f"{sweep.folder}:{arguments.trial}"
     if script is None:
-        began_with = f"; it began with --script {shlex.quote(sweep.file.script)}" if sweep.file.script else ""
+        hint = f"; it began with --script {shlex.quote(sweep.file.script)}" if sweep.file.script else ""
         raise SweepError(
             f"rerun {arguments.sweep}: name the script with the experiment (--script my.py), since the file of a sweep "
-            f"does not say which code runs{began_with}"
+            f"does not say which code runs{hint}"
         )
     experiment, description = load_experiment(script, sweep_options, experiment_name=sweep.file.experiment)
     defaults = {

@@ -215,8 +215,8 @@ def list_sweeps(storage: Path) -> list[dict[str, Any]]:
                 sweeps.append(StoredSweep(folder, read_sweep_file(folder)).brief())
         except SweepError as error:  # noqa: PERF203
             file = folder / SWEEP_FILE
-            began = file.stat().st_mtime if file.exists() else 0.0
-            sweeps.append({"name": folder.name, "state": f"cannot be read: {error}", "began": began})
+            modified_at = file.stat().st_mtime if file.exists() else 0.0
+            sweeps.append({"name": folder.name, "state": f"cannot be read: {error}", "began": modified_at})
     return sorted(sweeps, key=lambda sweep: -sweep["began"])
 
 

@@ -67,11 +67,11 @@ def usual_mode(metric: str) -> Mode | None:
     words = re.findall(r"f1|r2|[^\W\d_]+", text)
     if speeds:
         return "max" if words and (QUALIFIERS | COUNTED).issuperset(words) else None
-    modes = {mode for mode, vocabulary in USUAL_MODES.items() if vocabulary.intersection(words)}
+    modes = {mode for mode, telling in USUAL_MODES.items() if telling.intersection(words)}
     if not modes and "score" in words:
         modes = {"max"}
-    known = QUALIFIERS.union(*USUAL_MODES.values()).issuperset(words)
-    return modes.pop() if known and len(modes) == 1 else None
+    vocabulary = QUALIFIERS.union(*USUAL_MODES.values())
+    return modes.pop() if len(modes) == 1 and vocabulary.issuperset(words) else None
 
 
 @dataclass(frozen=True)

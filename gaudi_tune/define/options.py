@@ -77,7 +77,7 @@ class Traits:
 
 
 REPEATED = Traits(rerun_repeats=True)
-AS_GIVEN, MAY_CHANGE = Traits(on_resume="as given"), Traits(on_resume="kept unless given")
+NOT_KEPT, MAY_CHANGE = Traits(on_resume="as given"), Traits(on_resume="kept unless given")
 Seed: TypeAlias = Annotated[Whole, Field(ge=0, lt=SEEDS)]
 Duration: TypeAlias = Annotated[Finite, Field(ge=0, le=MOST)]
 RaysName: TypeAlias = Annotated[str, Field(pattern=rf"^{re.escape(RAYS)}")]
@@ -183,11 +183,11 @@ class StorageOptions:
 
     name: Annotated[AnyText | None, shown("NAME")] = None
     """Name of the sweep; default: experiment and time."""
-    storage: Annotated[File, shown("FOLDER", "(results)"), AS_GIVEN] = DEFAULT_STORAGE
+    storage: Annotated[File, shown("FOLDER", "(results)"), NOT_KEPT] = DEFAULT_STORAGE
     """A folder, or s3://BUCKET/PREFIX."""
     resume: Annotated[AnyText | None, shown("SWEEP"), Traits(on_resume="as given", in_config_file=False)] = None
     """Continue this sweep, which was interrupted; auto: --name, if begun."""
-    add_trials: Annotated[Count, shown("N"), AS_GIVEN] = 0
+    add_trials: Annotated[Count, shown("N"), NOT_KEPT] = 0
     """With --resume: add N trials."""
     checkpoint_minutes: Annotated[
         Duration | None, shown("MINUTES", "(10)"), Traits(on_resume="kept unless given", usual=10.0)
@@ -197,11 +197,11 @@ class StorageOptions:
     """Time to save after SIGTERM or SIGUSR1, before the sweep ends; 0: none."""
     checkpoint_budget: Annotated[Annotated[ByteSize, Field(ge=1000)] | None, shown("SIZE"), MAY_CHANGE] = None
     """Disk space for all checkpoints."""
-    address: Annotated[Text | None, shown("HOST:PORT"), AS_GIVEN] = None
+    address: Annotated[Text | None, shown("HOST:PORT"), NOT_KEPT] = None
     """Ray cluster to join, or auto; default: start one here."""
-    dry_run: Annotated[Switch, shown(""), AS_GIVEN] = False
+    dry_run: Annotated[Switch, shown(""), NOT_KEPT] = False
     """Check everything, print the plan, and stop."""
-    json: Annotated[Switch, shown(""), AS_GIVEN] = False
+    json: Annotated[Switch, shown(""), NOT_KEPT] = False
     """Print the result as JSON, everything else to stderr."""
 
 
@@ -209,11 +209,11 @@ class StorageOptions:
 class TrackingOptions:
     """The log of runs and of the best model."""
 
-    tracking_uri: Annotated[Text | None, shown("ADDRESS"), AS_GIVEN] = None
+    tracking_uri: Annotated[Text | None, shown("ADDRESS"), NOT_KEPT] = None
     """Default: $MLFLOW_TRACKING_URI, or a local store."""
     register: Annotated[AnyText | None, shown("NAME"), MAY_CHANGE] = None
     """Register the best model in MLflow under this name."""
-    notify: Annotated[Text | None, shown("URL"), AS_GIVEN] = field(default=None, repr=False)
+    notify: Annotated[Text | None, shown("URL"), NOT_KEPT] = field(default=None, repr=False)
     """Webhook to post a new best, the end or a failure to."""
 
 
@@ -321,8 +321,8 @@ def resumed(options: SweepOptions, stored: Mapping[str, Any]) -> SweepOptions:
         return checked({**stored, **new_values, "num_samples": stored["num_samples"] + options.add_trials})
     except (SweepError, KeyError, TypeError) as error:
         raise SweepError(
-            f"--resume {options.resume}: another version of this project began it ({error}); continue with that version, "
-            f"or start a new sweep"
+            f"--resume {options.resume}: another version of this project began it ({error}); continue with that "
+            f"version, or start a new sweep"
         ) from error
 
 

@@ -38,7 +38,7 @@ class Draw(NamedTuple):
     """The name that the study has for each of these hyperparameters."""
     priors: dict[str, Any]
     """The priors of those hyperparameters that have one."""
-    asked: dict[str, Any]
+    answers: dict[str, Any]
     """The answer for each hyperparameter that the space asked for, also of those that are fixed."""
     returned: dict[str, Any]
     """What the function of the space returned."""

@@ -30,28 +30,28 @@ def read_entries(entries: Mapping[Any, Any]) -> Entries:
     Raises:
         SweepError: Entries are wrong; the text names them all.
     """
-    read = Entries({}, {}, {})
+    result = Entries({}, {}, {})
     problems = []
     for name, entry in entries.items():
         if problem := problem_of_name(name):
             problems.append(problem)
         value = entry.range if isinstance(entry, WithPrior) else plain(entry)
         if value is None or isinstance(value, str | Real):
-            read.constants[name] = value
+            result.constants[name] = value
         elif isinstance(value, BaseDistribution):
-            read.ranges[name] = value
+            result.ranges[name] = value
         else:
             try:
-                read.ranges[name] = convert_tune_range(name, value)
+                result.ranges[name] = convert_tune_range(name, value)
             except ValueError as error:
                 problems.append(f"{name}: {error}")
         if isinstance(entry, WithPrior):
-            read.priors[name] = plain(entry.prior)
+            result.priors[name] = plain(entry.prior)
     if problems:
         raise SweepError(f"the search space cannot be used: {'; '.join(problems)}")
-    for name, range_ in read.ranges.items():
-        check_range(name, range_, read.priors.get(name))
-    return read
+    for name, range_ in result.ranges.items():
+        check_range(name, range_, result.priors.get(name))
+    return result
 
 
 def problem_of_name(name: object) -> str:
@@ -59,10 +59,10 @@ def problem_of_name(name: object) -> str:
     if not isinstance(name, str):
         return f"{written(name)} is no name; give a text, such as 'lr'"
     if "." in name:
-        other = name.replace(".", "_")
+        flat_name = name.replace(".", "_")
         return (
-            f"{name}: a name of a hyperparameter has no dot: give it another, such as {other}, and have the train loop "
-            f"read config[{other!r}]"
+            f"{name}: a name of a hyperparameter has no dot: give it another, such as {flat_name}, and have the train "
+            f"loop read config[{flat_name!r}]"
         )
     if not name.isidentifier() or iskeyword(name):
         return (
@@ -76,7 +76,7 @@ def check_draw(draw: Draw) -> None:
     """Check what the function of a space asked for, and what it returned."""
     for name, range_ in draw.ranges.items():
         check_range(draw.study_names[name], range_, draw.priors.get(name))
-    for name in {**draw.asked, **draw.returned}:
+    for name in {**draw.answers, **draw.returned}:
         if problem := problem_of_name(name):
             raise SweepError(f"the search space's {problem}")
     for name, value in draw.returned.items():
@@ -90,8 +90,8 @@ def check_draw(draw: Draw) -> None:
                 f"the search space's function must return numbers, texts, bools or None, but returned "
                 f"{name}={written(value)}; make it in the train loop"
             )
-        if name in draw.asked and value != draw.asked[name]:
+        if name in draw.answers and value != draw.answers[name]:
             raise SweepError(
                 f"the search space's function returned {name}={written(value)}, but it asked the trial for {name}, "
-                f"which is {written(draw.asked[name])}; return the other value under another name"
+                f"which is {written(draw.answers[name])}; return the other value under another name"
             )

@@ -159,22 +159,22 @@ def check_space(experiment: Experiment) -> None:
             f"experiment {experiment.name}: the search space has no range, so there is nothing to search; give it "
             f"one, such as space={{'lr': tune.loguniform(1e-4, 1e-1)}}"
         )
-    known, required = set(experiment.config_class.field_names()), set(experiment.config_class.required_names())
+    fields, required = set(experiment.config_class.field_names()), set(experiment.config_class.required_names())
     outside = set(space.outside(baseline))
     missing = space.always_searched - set(baseline) if baseline else set()
-    in_first, in_some, in_every = {*baseline, *space.constants}, space.names, space.always
+    first_keys, possible_keys, certain_keys = {*baseline, *space.constants}, space.names, space.always
     if baseline and not outside and not missing:  # the baseline may take a branch of the space that no draw took
-        in_first = set(space.draw_with(baseline).config)
-        in_some, in_every = in_some | in_first, in_every & in_first
+        first_keys = set(space.draw_with(baseline).config)
+        possible_keys, certain_keys = possible_keys | first_keys, certain_keys & first_keys
     rules = {
-        "the search space has keys that the train loop does not know": in_some - known,
-        "the search space has keys that options give, such as --epochs; leave them out": in_some & SET_BY_OPTIONS,
-        "the search space lacks keys that the train loop needs": required - in_some,
+        "the search space has keys that the train loop does not know": possible_keys - fields,
+        "the search space has keys that options give, such as --epochs; leave them out": possible_keys & SET_BY_OPTIONS,
+        "the search space lacks keys that the train loop needs": required - possible_keys,
         "the search space does not always have keys that the train loop needs (have it return a value for them where "
-        "it asks for none, or give them a default)": (required & in_some) - in_every,
-        "the baseline has keys that the search space lacks": set(baseline) - (in_some & in_first),
+        "it asks for none, or give them a default)": (required & possible_keys) - certain_keys,
+        "the baseline has keys that the search space lacks": set(baseline) - (possible_keys & first_keys),
         "the baseline lacks keys that the search space asks for": missing,
-        "the baseline lacks keys that the train loop needs": required - in_first if baseline else set(),
+        "the baseline lacks keys that the train loop needs": required - first_keys if baseline else set(),
         "the baseline lies outside the search space in": {f"{n}={baseline[n]!r} ({words[n]})" for n in outside},
         "the baseline differs from the constants of the search space in": {
             name for name, value in space.constants.items() if baseline.get(name, value) != value
@@ -183,7 +183,7 @@ def check_space(experiment: Experiment) -> None:
     problems = [f"{problem}: {', '.join(sorted(keys))}" for problem, keys in rules.items() if keys]
     problems += _type_errors(experiment)
     if problems:
-        hint = f". The train loop knows: {', '.join(sorted(known - SET_BY_OPTIONS))}" if in_some - known else ""
+        hint = f". The train loop knows: {', '.join(sorted(fields - SET_BY_OPTIONS))}" if possible_keys - fields else ""
         raise SweepError(f"experiment {experiment.name}: {'; '.join(problems)}{hint}.")
 
 
