@@ -130,7 +130,7 @@ def with_our_errors(kind: type[Class]) -> type[Class]:
         except ValidationError as error:
             raise SweepError("; ".join(_in_words(kind, problem) for problem in error.errors())) from error
 
-    type.__setattr__(kind, "__init__", checked_init)
+    kind.__init__ = checked_init  # type: ignore[assignment, method-assign]
     return kind
 
 

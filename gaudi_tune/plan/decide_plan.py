@@ -152,10 +152,6 @@ def count_groups(devices: Devices, width: int) -> int:
 
 def choose_budget(options: SweepOptions, default: Budget) -> Budget:
     """Return the budget that the options give. What they leave out comes from ``default``, the recipe's budget."""
-    if options.epochs and options.steps:
-        raise SweepError(
-            f"--epochs {options.epochs} --steps {options.steps}: a budget is in epochs or in steps; give one of the two"
-        )
     if options.epochs or options.steps:
         epochs, steps, seconds = options.epochs or 0, options.steps or 0, options.seconds or 0
         eval_every = options.eval_every or -(-steps // 10)
@@ -217,10 +213,7 @@ def choose_confirmation(options: SweepOptions, recipe: Recipe, trials: int) -> t
     elif options.evaluate is not None:
         obstacle = "--evaluate trains nothing"
     elif scheduler_kind(options.scheduler).clones:
-        obstacle = (
-            f"--scheduler {options.scheduler} changes hyperparameters while a trial trains, so that there are none to "
-            f"train again"
-        )
+        obstacle = f"--scheduler {options.scheduler} changes hyperparameters while a trial trains"
     elif trials == 1:
         obstacle = "one trial is the baseline, which there is nothing to compare with"
     if obstacle and options.confirm:

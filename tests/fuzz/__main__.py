@@ -34,7 +34,7 @@ from gaudi_tune import SweepError
 from tests.fuzz.fields import arguments_of_build_tuner, budgets, experiment_fields
 from tests.fuzz.files import toml_files
 from tests.fuzz.given import SMALL, Input
-from tests.fuzz.lines import command_lines, gaudi_tune, objectives, places, searches
+from tests.fuzz.lines import command_lines, gaudi_tune, objectives, places
 from tests.fuzz.spaces import spaces
 from tests.fuzz.values import MARK, shown
 from tests.helpers.earlier_sweeps import earlier_sweep
@@ -42,7 +42,7 @@ from tests.helpers.earlier_sweeps import earlier_sweep
 DOORS: dict[str, tuple[Callable[[Random, Path], Input], int]] = {
     "command line": (command_lines, 5), "gaudi-tune": (gaudi_tune, 3), "toml": (toml_files, 4), "space": (spaces, 6),
     "build_tuner": (arguments_of_build_tuner, 5), "Experiment": (experiment_fields, 5), "Budget": (budgets, 1),
-    "search": (searches, 2), "objectives": (objectives, 1), "places": (places, 2),
+    "objectives": (objectives, 1), "places": (places, 2),
 }  # fmt: skip
 """Every door, and how often it is taken."""
 ANSWER_WITHIN_S = 5.0

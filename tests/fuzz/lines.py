@@ -1,4 +1,4 @@
-"""Command lines of a script and of ``gaudi-tune``, samplers by name, and places."""
+"""Command lines of a script and of ``gaudi-tune``, objectives, and places."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 from gaudi_tune.define.options import TRAITS, flag
-from tests.fuzz.given import SMALL, Input, Misread, dry_run, made, nothing_wrong, read_as, run_command
+from tests.fuzz.given import SMALL, Input, Misread, dry_run, nothing_wrong, read_as, run_command
 from tests.fuzz.values import changed_text, shown
 
 NUMBERS: dict[str, str] = {
@@ -27,18 +27,6 @@ TEXTS = {
 """Other options."""
 SWITCHES = ("skip_bad_images", "baseline_only", "dry_run", "json")
 EVERYTHING = {**NUMBERS, **DECIMALS, **TEXTS}
-SEARCHES = (
-    "gp", "tpe", "random", "qmc", "nsgaii", "TPESampler(n_startup_trials=5)", "TPESampler(n_ei_candidates=24)",
-    "CmaEsSampler", "BruteForceSampler", "GridSampler", "NSGAIIISampler", "QMCSampler(scramble=True)",
-    "PartialFixedSampler", "GPSampler", "sys.exit", "builtins.print", "time.time", "json.loads",
-    "nosuch.module", "os.", "tests.fuzz.values.raising", "optuna.samplers.TPESampler", "sys.exit(code=0)",
-    "optuna.create_study",
-)  # fmt: skip
-ARGUMENTS = (
-    "n_startup_trials", "n_ei_candidates", "seed", "population_size", "nosuch", "*a", "**k", "multivariate",
-    "search_space", "consider_endpoints", "gamma", "scramble", "qmc_type",
-)  # fmt: skip
-LITERALS = ("0", "-1", "5", "None", "'a'", "1e9", "[1]", "{}", "True", "nan", "x", "1+1", "__import__('os')", "10**9")
 
 
 def as_arguments(name: str, text: str, random: Random) -> list[str]:
@@ -110,17 +98,6 @@ def gaudi_tune(random: Random, place: Path) -> Input:
     if command == "run" and any(subject.endswith(("exits.py", "broken.py", "wrong.py")) for subject in subjects[:1]):
         wrong = "its script ends or fails"
     return Input("gaudi-tune", shown(arguments), lambda: run_command(arguments), wrong)
-
-
-def searches(random: Random, place: Path) -> Input:
-    """Return a sampler by name."""
-    name = random.choice(SEARCHES)
-    if random.random() < 0.4:
-        name = changed_text(name, random)
-    elif random.random() < 0.7 and "(" not in name:
-        name = f"{name}({random.choice(ARGUMENTS)}={random.choice(LITERALS)})"
-    give = random.choice((lambda: dry_run(SMALL, ["--search", name]), lambda: made(SMALL, search=name)))
-    return Input("search", shown(name), give, "it ends the process" if name.startswith("sys.exit") else "")
 
 
 def objectives(random: Random, place: Path) -> Input:

@@ -137,7 +137,7 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
         ({"name": ""}, "--name '': a name has 1 to 100 letters"),
         ({"checkpoint_budget": "1B"}, "--checkpoint-budget 1B: must be at least 1000"),
         ({"add_trials": 2}, "--add-trials goes with --resume NAME"),
-        ({"epochs": 2, "steps": 10}, "--epochs 2 --steps 10: a budget is in epochs or in steps; give one of the two"),
+        ({"epochs": 2, "steps": 10}, "--epochs 2 --steps 10: epochs or steps must be above 0, and the other 0"),
         ({"eval_every": 2}, "--eval-every 2: eval_every needs a budget in steps.*; the recipe has 9 epochs"),
         ({"steps": 10, "eval_every": 20}, "--steps 10 --eval-every 20: eval_every .* must be from 1 to steps"),
         (
