@@ -185,12 +185,11 @@ class SearchSpace:
     @cached_property
     def ranges(self) -> dict[str, list[BaseDistribution]]:
         """Every range of each hyperparameter. A function that branches may use several."""
-        ranges: dict[str, list[BaseDistribution]] = {}
-        for draw in self.draws:
-            for name, range_ in draw.ranges.items():
-                if range_ not in ranges.setdefault(name, []):
-                    ranges[name].append(range_)
-        return ranges
+        all_ranges: dict[str, list[BaseDistribution]] = {}
+        for study_name, study_ranges in self._all_study_ranges.items():
+            ranges = all_ranges.setdefault(hyperparameter(study_name), [])
+            ranges += [range_ for range_ in study_ranges if range_ not in ranges]
+        return all_ranges
 
     @cached_property
     def _all_study_ranges(self) -> dict[str, list[BaseDistribution]]:
@@ -255,13 +254,10 @@ class SearchSpace:
 
     def describe(self) -> dict[str, list[str]]:
         """Return the ranges and priors of each hyperparameter as text, by which two spaces can be compared."""
-        return {
-            name: [
-                *sorted(map(distribution_to_json, ranges)),
-                *sorted(f"prior of {study_name}: {prior!r}" for study_name, prior in self._priors_of(name).items()),
-            ]
-            for name, ranges in self.ranges.items()
-        }
+        texts = {name: sorted(map(distribution_to_json, ranges)) for name, ranges in self.ranges.items()}
+        for study_name, prior in sorted(self.priors.items()):
+            texts[hyperparameter(study_name)].append(f"prior of {study_name}: {prior!r}")
+        return texts
 
     def in_words(self) -> dict[str, str]:
         """Return the ranges and priors of each hyperparameter in words: ``0.01 to 0.1 (sgd)`` for one named sgd.lr."""
@@ -274,10 +270,6 @@ class SearchSpace:
             prior = f", prior {self.priors[study_name]}" if study_name in self.priors else ""
             words[hyperparameter(study_name)].append(", or ".join(texts) + prior + (f" ({branch})" if branch else ""))
         return {name: ", or ".join(texts) for name, texts in words.items()}
-
-    def _priors_of(self, name: str) -> dict[str, Any]:
-        """Return the priors of a hyperparameter, by the study's names for it."""
-        return {study_name: prior for study_name, prior in self.priors.items() if hyperparameter(study_name) == name}
 
 
 class _NearestSampler(RandomSampler):
@@ -296,7 +288,7 @@ class _NearestSampler(RandomSampler):
 
 
 def _ask_for_all(entries: Entries, trial: Trial) -> Mapping[str, Any]:
-    """Ask a trial for every range, and return the constants. This is the function of a space defined by a mapping."""
+    """Ask a trial for every range, and return the constants. It is the function of a space defined by a mapping."""
     for name, range_ in entries.ranges.items():
         suggest_in(trial, name, range_, prior=entries.priors.get(name))
     return entries.constants
