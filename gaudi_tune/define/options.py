@@ -31,7 +31,7 @@ from gaudi_tune.define.reading import (
     Texts,
     TwoOrMore,
     Whole,
-    message_of,
+    rule_of,
 )
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
@@ -279,7 +279,7 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
         problems: dict[str, str] = {}
         for problem in error.errors():
             name, value = str(problem["loc"][0]), problem["input"]
-            message = message_of(problem).replace("a tuple", f"a tuple, such as {TRAITS[name].example}")
+            message = rule_of(problem).replace("a tuple", f"a tuple, such as {TRAITS[name].example}")
             text = value if isinstance(value, str | int | float | Path) else written(value)
             problems.setdefault(name, f"{flag(name)} {text}: {message}")  # a type that may be None has two
         raise SweepError("; ".join(problems.values())) from error

@@ -110,8 +110,8 @@ File: TypeAlias = Annotated[Path, BeforeValidator(read_path)]
 Switch: TypeAlias = Annotated[bool, Strict()]
 
 
-def message_of(problem: Mapping[str, Any]) -> str:
-    """Return what pydantic says of a value, in our words."""
+def rule_of(problem: Mapping[str, Any]) -> str:
+    """Return the rule that a value breaks, in our words."""
     message = str(problem["msg"])
     for theirs, ours in OUR_WORDS.items():
         message = message.replace(theirs, ours)
@@ -136,7 +136,7 @@ def with_our_errors(kind: type[Class]) -> type[Class]:
 
 def _in_words(kind: type[Any], problem: Mapping[str, Any]) -> str:
     cause = problem.get("ctx", {}).get("error")
-    if isinstance(cause, SweepError):  # which says everything, in __post_init__ for example
+    if isinstance(cause, SweepError) or not problem["loc"]:  # of __post_init__, which names the field itself
         return str(cause)
     fields, place = kind.__pydantic_fields__, [str(part) for part in problem["loc"] if part != "[key]"]
     if problem["type"] == "unexpected_keyword_argument":
@@ -146,7 +146,7 @@ def _in_words(kind: type[Any], problem: Mapping[str, Any]) -> str:
     value = "" if problem["type"] == "missing" else f", but got {written(problem['input'])}"
     examples = fields[place[0]].examples
     fix = f"; give {place[0]}={examples[0]}" if examples else ""
-    return f"{'.'.join(place)} {message_of(problem)}{value}{fix}"
+    return f"{'.'.join(place)} {rule_of(problem)}{value}{fix}"
 
 
 def takes_one_argument(function: Function) -> Function:
