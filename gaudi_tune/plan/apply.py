@@ -235,10 +235,8 @@ def fix_hyperparameters(experiment: Experiment, fixed: Mapping[str, Any]) -> Exp
     for name, value in fixed.items():
         ranges = experiment.search_space.ranges.get(name, [])
         if ranges and not any(holds(range_, value) for range_ in ranges):
-            choices = [choice for range_ in ranges for choice in getattr(range_, "choices", ())]
-            suggestion = did_you_mean(str(value), [choice for choice in choices if isinstance(choice, str)])
             range_words = ", or ".join(map(words_of, ranges))
-            logger.warning("--set %s=%s lies outside its range, %s%s", name, value, range_words, suggestion)
+            logger.warning("--set %s=%s lies outside its range, %s", name, value, range_words)
     space = experiment.search_space.fix(fixed)
     if not space.ranges:
         words = ", ".join(f"{name}={value}" for name, value in fixed.items())

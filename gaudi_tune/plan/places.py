@@ -70,8 +70,6 @@ def check_store(uri: str, experiment: str) -> None:
         raise SweepError(f"{option}: {file.parent} is not a folder; make it, or give another address")
     if not file.exists():  # MLflow makes it
         return
-    if not (file.is_file() and os.access(file, os.R_OK | os.W_OK)):
-        raise SweepError(f"{option}: {file} is not a file that you can read and write; give another address")
     try:
         # Not mode=ro: the first reader after a killed writer must be able to roll its transaction back.
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=LOCKED_FOR_S)) as database:

@@ -64,7 +64,7 @@ def test_a_full_storage_is_an_error_before_anything_is_written(tmp_path: Path, m
     [
         ("missing/mlflow.db", r"/missing is not a folder; make it, or give another address"),
         ("file/mlflow.db", r"this is not a folder: .*/file; give"),
-        ("folder", r"/folder is not a file that you can read and write"),
+        ("folder", r"/folder cannot be read as a database of MLflow \(unable to open database file\)"),
         ("torn.db", r"/torn\.db cannot be read as a database of MLflow \(file is not a database\)"),
     ],
 )
