@@ -5,7 +5,7 @@ full: bert-base-cased on the first 1,000 Yelp reviews, 5 stars, 10 epochs a tria
 library, 9 epochs a trial; chance is 0.2, the hyperparameters of BERT's own training reach 0.68, the best trial 0.75.
 """
 
-from gaudi_tune import Budget, Experiment, Published, Recipe, main
+from gaudi_tune import Budget, Experiment, Recipe, main
 from gaudi_tune.data.sample_text import sample_bert, sample_text
 from search_spaces.bert import BASELINE, SAMPLE_BASELINE, sample_space, space
 from trainables import bert
@@ -42,17 +42,6 @@ EXPERIMENT = Experiment(
     imports=("transformers.modeling_utils", "evaluate"),
     display_params=("lr", "optimizer", "batch_size"),
     scale_lr=True,
-    published=Published(
-        source="Ray 2.53 documentation: BERT fine-tuning with Intel Gaudi",
-        devices="2 Gaudi HPUs, lazy mode, fp32",
-        workers=2,
-        total_s=233.0,
-        notes=(
-            "No metric was reported. Its time is of the whole run, with downloads and the start of its workers.",
-            "Its model was not wrapped for data-parallel training, and each worker trained on all samples: 250 steps "
-            "an epoch in batches of 4, where this project takes 125 in batches of 8.",
-        ),
-    ),
 )
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ sample: handwritten digits of 32 by 32 pixels in Tiny ImageNet's layout, 5 epoch
 the best trial of a sweep passes 0.95.
 """
 
-from gaudi_tune import Budget, Experiment, Published, Recipe, main
+from gaudi_tune import Budget, Experiment, Recipe, main
 from gaudi_tune.data.sample_digits import digit_settings
 from search_spaces.resnet18 import BASELINE, SAMPLE_BASELINE, sample_space, space
 from trainables import resnet, resnet18
@@ -41,17 +41,6 @@ EXPERIMENT = Experiment(
     display_params=("lr", "optimizer", "batch_size"),
     scale_lr=True,
     per_worker=("batch_size",),
-    published=Published(
-        source="AWS HPC workshops: PyTorch on a Ray cluster",
-        devices="2 nodes with a GPU each, fp32",
-        workers=2,
-        total_s=450.0,
-        notes=(
-            "Its time is 7 to 8 minutes for the one epoch.",
-            "Its head has 1,000 outputs for 200 classes.",
-            "Its validation images, as downloaded, are all of one class to the loader that it uses.",
-        ),
-    ),
 )
 
 if __name__ == "__main__":

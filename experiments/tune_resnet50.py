@@ -5,7 +5,7 @@ sample: a quarter-width ResNet-50 from scratch on handwritten digits of 32 by 32
 is 0.1, the best trial of a sweep passes 0.85.
 """
 
-from gaudi_tune import Budget, Experiment, Published, Recipe, main
+from gaudi_tune import Budget, Experiment, Recipe, main
 from gaudi_tune.data.pretrained import RANDOM
 from gaudi_tune.data.sample_digits import digit_settings
 from search_spaces.resnet50 import BASELINE, space
@@ -38,21 +38,6 @@ EXPERIMENT = Experiment(
     imports=("torchvision", "evaluate"),
     display_params=("lr", "optimizer", "batch_size"),
     scale_lr=True,
-    published=Published(
-        source="Ray 2.53 documentation: ResNet training with Intel Gaudi",
-        devices="2 Gaudi HPUs, lazy mode, fp32",
-        workers=2,
-        accuracy=0.9605,
-        first_epoch_s=24.7,
-        later_epoch_s=1.37,
-        total_s=43.0,
-        notes=(
-            "Its accuracy is that of rank 0, 73 of the 77 images that it saw, divided by 76 (of 77: 0.948, with a "
-            "standard error of 0.025); here all 153 count, or 77 with a confirmation. Its 43 s include the start.",
-            "Its model was not wrapped for data-parallel training: each worker trained its own, on half of the images.",
-            "Its last batch of an epoch was smaller; here that one is left out.",
-        ),
-    ),
 )
 
 if __name__ == "__main__":

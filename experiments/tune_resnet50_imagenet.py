@@ -1,14 +1,14 @@
 """Tune ResNet-50 from scratch on ImageNet.
 
 full: ImageNet 2012 (--data ILSVRC2012), bf16, 90 epochs a trial on the published learning-rate table.
---workers-per-trial 8 trains each trial on 8 HPUs. --baseline lars starts from the published run with LARS, 35 epochs.
+--workers-per-trial 8 trains each trial on 8 HPUs. docs/recipes.md has the command of the published run with LARS.
 sample: a quarter-width ResNet-50 on handwritten digits of 32 by 32 pixels in ImageNet's layout, 9 epochs a trial on the
 same table, shortened; chance is 0.1, the best trial of a sweep passes 0.6.
 """
 
-from gaudi_tune import Budget, Experiment, Published, Recipe, main
+from gaudi_tune import Budget, Experiment, Recipe, main
 from gaudi_tune.data.sample_digits import digit_settings
-from search_spaces.resnet50_imagenet import BASELINE, LARS, SAMPLE_BASELINE, sample_space, space
+from search_spaces.resnet50_imagenet import BASELINE, SAMPLE_BASELINE, sample_space, space
 from trainables import resnet, resnet50_imagenet
 
 
@@ -40,13 +40,6 @@ EXPERIMENT = Experiment(
     display_params=("lr", "batch_size", "weight_decay"),
     scale_lr=True,
     per_worker=("batch_size",),
-    published=Published(
-        source="HabanaAI Model-References 1.20: ResNet-50 with the GPU Migration Toolkit",
-        devices="8 Gaudi HPUs, or 1; torch.compile, bf16",
-        workers=8,
-        notes=("It names neither an accuracy nor a time.", "It also reports the accuracy of the first five classes."),
-    ),
-    baselines={"lars": LARS},
 )
 
 if __name__ == "__main__":

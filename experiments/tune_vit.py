@@ -6,7 +6,7 @@ whole epochs; no accuracy. sample: a ViT of 2 layers from scratch on handwritten
 test/, 360 steps a trial with an evaluation every 40; chance is 0.1, the best trial of a sweep passes 0.7.
 """
 
-from gaudi_tune import Budget, Experiment, Published, Recipe, main
+from gaudi_tune import Budget, Experiment, Recipe, main
 from gaudi_tune.data.pretrained import RANDOM
 from gaudi_tune.data.sample_digits import digit_settings
 from search_spaces.vit import BASELINE, SAMPLE_BASELINE, sample_space, space
@@ -42,17 +42,6 @@ EXPERIMENT = Experiment(
     display_params=("lr", "optimizer", "batch_size"),
     scale_lr=True,
     per_worker=("batch_size",),
-    published=Published(
-        source="Roboflow blog, on HabanaAI Model-References 1.10",
-        devices="8 Gaudi 2 HPUs, lazy mode, bf16",
-        workers=8,
-        samples_per_s=6_800.0,
-        last_step_samples_per_s=(8_440, 9_130),
-        notes=(
-            "It prints 13,500 to 14,600 images/s, which count 2,048 images in a last step of 1,280.",
-            "Its head has 1,000 outputs, so that its loss begins higher.",
-        ),
-    ),
 )
 
 if __name__ == "__main__":

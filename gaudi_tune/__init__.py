@@ -26,29 +26,25 @@ if TYPE_CHECKING:
     from gaudi_tune.define.budget import Budget
     from gaudi_tune.define.experiment import Experiment, Recipe
     from gaudi_tune.define.options import SweepOptions
-    from gaudi_tune.define.published_run import OtherBaseline, Published
-    from gaudi_tune.define.search_space import WithPrior
+    from gaudi_tune.define.ranges import WithPrior
     from gaudi_tune.on_ray.tuner import build_tuner
     from gaudi_tune.training.session import SaveFunction, get_checkpoint, get_context, report, save_if_asked
     from gaudi_tune.training.trial_config import TrialConfig
 
 __all__ = [
-    "Budget", "Experiment", "OtherBaseline", "Published", "Recipe", "SaveFunction", "SweepError", "SweepOptions",
-    "TrialConfig", "WithPrior", "build_tuner", "get_checkpoint", "get_context", "main", "report", "save_if_asked",
-    "tune", "tune_script",
+    "Budget", "Experiment", "Recipe", "SaveFunction", "SweepError", "SweepOptions", "TrialConfig", "WithPrior",
+    "build_tuner", "get_checkpoint", "get_context", "main", "report", "save_if_asked", "tune", "tune_script",
 ]  # fmt: skip
 
 _HOMES = {
     "Budget": "gaudi_tune.define.budget",
     "Experiment": "gaudi_tune.define.experiment",
-    "OtherBaseline": "gaudi_tune.define.published_run",
-    "Published": "gaudi_tune.define.published_run",
     "Recipe": "gaudi_tune.define.experiment",
     "SaveFunction": "gaudi_tune.training.session",
     "SweepError": "gaudi_tune.base.errors",
     "SweepOptions": "gaudi_tune.define.options",
     "TrialConfig": "gaudi_tune.training.trial_config",
-    "WithPrior": "gaudi_tune.define.search_space",
+    "WithPrior": "gaudi_tune.define.ranges",
     "build_tuner": "gaudi_tune.on_ray.tuner",
     "get_checkpoint": "gaudi_tune.training.session",
     "get_context": "gaudi_tune.training.session",

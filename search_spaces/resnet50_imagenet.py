@@ -3,13 +3,10 @@
 Batch sizes are per worker, and learning rates are for the published batch size.
 """
 
-import math
 from collections.abc import Sequence
 from functools import partial
 
 from optuna import Trial
-
-from gaudi_tune import Budget, OtherBaseline, Published
 
 
 def space(trial: Trial, batch_sizes: Sequence[int] = (256, 512, 1024)) -> None:
@@ -17,8 +14,8 @@ def space(trial: Trial, batch_sizes: Sequence[int] = (256, 512, 1024)) -> None:
     # One to four times the 256 that are published for each HPU, of 1 and of 8: with 8, up to the 8,192 of Goyal et al.
     # (2017). An HPU trains 256 at once, so that all share one graph.
     trial.suggest_categorical("batch_size", batch_sizes)
-    # SGD, as in the published run and in all faster ones since. --baseline lars searches around the published run with
-    # LARS, and --set optimizer=adamw searches the last branch.
+    # SGD, as in the published run and in all faster ones since. --set optimizer=lars searches around the published run
+    # with LARS, and optimizer=adamw the last branch.
     optimizer = trial.suggest_categorical("optimizer", ["sgd"])
     if optimizer == "sgd":
         # The published peak of 0.8 follows Goyal's rule (2017) for the 2,048 images of 8 HPUs; the 256 images of one
@@ -65,37 +62,3 @@ BASELINE = {
 sample_space = partial(space, batch_sizes=(32, 64, 128, 256))
 SAMPLE_BASELINE = BASELINE
 """The same values for a narrow network on 1,411 images. Here the batch size is that of all workers together."""
-
-
-def lars_baseline(workers: int) -> dict[str, object]:
-    """Return the hyperparameters that are published for LARS on 1 HPU and on 8, with learning rates of 2.5 and 9.
-
-    For other numbers of workers, the logarithm of the learning rate is interpolated linearly in that of their number.
-    That gives 13.8 for 16 workers, and 13 is published.
-    """
-    return {
-        "lr": round(2.5 * workers ** math.log(9 / 2.5, 8), 2),
-        "batch_size": 256 * workers,
-        "momentum": 0.9,
-        "weight_decay": 5e-5,
-        "warmup": 3 / 35,
-        "label_smoothing": 0.1,
-    }
-
-
-LARS = OtherBaseline(
-    values=lars_baseline,
-    # Norms and biases are not adapted, and the learning rate falls with the square of the remaining budget.
-    settings={"optimizer": "lars", "decayed": "weights", "schedule": "polynomial"},
-    budget=Budget(epochs=35, grace=4),  # no trial is stopped during the warm-up
-    published=Published(
-        source="HabanaAI Model-References 1.23: ResNet-50 with FusedLARS",
-        devices="8 Gaudi HPUs, or 1; torch.compile, bf16",
-        workers=8,
-        notes=(
-            "It names neither an accuracy nor a time.",
-            "Its learning rate would reach 0 an epoch after the end, and it evaluates each fourth epoch.",
-        ),
-    ),
-)
-"""The faster published run of Intel's ResNet-50, with LARS."""

@@ -25,7 +25,7 @@ import torch  # noqa: F401  (its first import starts ldconfig, which no quick te
 from optuna.storages._rdb.storage import _VersionManager
 
 from experiments.tune_bert import sample_settings
-from gaudi_tune.base.variables import temporary_environment
+from gaudi_tune.base.process import temporary_environment
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.on_ray.local_ray import ENVIRONMENT
 from gaudi_tune.private.fork_server import ForkServer

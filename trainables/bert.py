@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gaudi_tune.base.collection import no_collection
+from gaudi_tune.base.process import no_collection
 from gaudi_tune.data.configs import TextConfig
 from gaudi_tune.data.encoder import encoder_config
 from gaudi_tune.data.facts import check_texts

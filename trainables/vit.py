@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gaudi_tune.base.collection import no_collection
+from gaudi_tune.base.process import no_collection
 from gaudi_tune.data.configs import ImageConfig
 from gaudi_tune.data.facts import check_images
 from gaudi_tune.data.pretrained import HUB, RANDOM

@@ -69,22 +69,16 @@ def _print_error(
 
 
 def readable(text: str) -> str:
-    """Return a text without what nobody can read: control characters, endless values, the types of numbers."""
+    """Return a text without what nobody can read: endless values, addresses of objects, the types of numbers."""
     for pattern, words in _AS_PEOPLE_WRITE:
         text = re.sub(pattern, words, text)
     text = re.sub(rf"(\S{{{LONGEST_WORD}}})\S{{20,}}", r"\1...", text)
-    text = re.sub(r"[^\S\n]{20,}", "   ", text)
-    text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda match: f"\\x{ord(match[0]):02x}", text)
-    text = text.encode(errors="backslashreplace").decode()
     return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT // 2]} ... {text[-LONGEST_TEXT // 3 :]}"
 
 
 def written(value: object) -> str:
-    """Return a value as Python writes it, not too long, also where its own ``repr`` fails."""
-    try:
-        text = repr(value)
-    except Exception:
-        return f"an object of the class {type(value).__name__}"
+    """Return a value as Python writes it, not too long."""
+    text = repr(value)
     return text if len(text) <= LONGEST_WORD else f"{text[:LONGEST_WORD]}..."
 
 

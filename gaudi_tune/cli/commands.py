@@ -3,10 +3,8 @@
     gaudi-tune run my.py[:EXPERIMENT] [options of a sweep]
     gaudi-tune ls [FOLDER] [--json]
     gaudi-tune show SWEEP [--json]
-    gaudi-tune compare SWEEP SWEEP... [--json]
     gaudi-tune rerun SWEEP --script SCRIPT [--trial N] [--seeds 5] [options of a sweep]
     gaudi-tune doctor
-    gaudi-tune published [SCRIPT...] [--json]
     gaudi-tune deliver SWEEP... [--tracking-uri URI]
 
 SWEEP is a name in the results, or a folder.
@@ -18,20 +16,19 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.terminal import prepare_terminal
-from gaudi_tune.base.versions import version_of
+from gaudi_tune.base.process import prepare_terminal, version_of
 from gaudi_tune.base.words import as_text
 from gaudi_tune.cli import command_line
 from gaudi_tune.cli.experiment_script import load_experiment
+from gaudi_tune.cli.run import USAGE_ERROR, run
 from gaudi_tune.define.config_file import merged
 from gaudi_tune.define.options import DEFAULT_STORAGE, SEEDS, TRAITS, checked
-from gaudi_tune.define.reading import read_path, read_whole
 from gaudi_tune.storage.remote import address_of
 
 COMMAND = "gaudi-tune"
@@ -66,22 +63,6 @@ def _program() -> tuple[str, ...]:
     return (COMMAND,) if Path(sys.argv[0]).name == COMMAND else ("python", "-m", "gaudi_tune")
 
 
-def _path(text: str) -> Path:
-    return _read_argument(read_path, text)
-
-
-def _whole_number(text: str) -> int:
-    return _read_argument(read_whole, text)
-
-
-def _read_argument(reader: Callable[[Any], Any], text: str) -> Any:
-    """Return a value as the options of a sweep are read; argparse prints the error's text."""
-    try:
-        return reader(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text} {error}") from error
-
-
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise a SweepError, in place of printing the usage."""
@@ -110,29 +91,25 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(usage=run.format_help())
     ls = command("ls", _ls, "list the sweeps of a folder")
     text = "where the sweeps are (default: %(default)s)"
-    ls.add_argument("folder", nargs="?", type=_path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
+    ls.add_argument("folder", nargs="?", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
     show = command("show", _show, "show a sweep and its trials")
-    show.add_argument("sweeps", nargs=1, metavar="SWEEP")
-    compare = command("compare", _compare, "show sweeps side by side, and how they differ")
-    compare.add_argument("sweeps", nargs="+", metavar="SWEEP")
+    show.add_argument("sweep", metavar="SWEEP")
     text = "train a configuration of a sweep again, with other seeds"
     note = f"Takes the options of run, too, such as --seeds (usual: {RERUN_SEEDS})."
     rerun = command("rerun", _rerun, text, epilog=note)
     rerun.add_argument("sweep", metavar="SWEEP")
     rerun.add_argument("--script", metavar="SCRIPT", help="the script with the experiment, as run takes it")
-    rerun.add_argument("--trial", type=_whole_number, metavar="N", help="the trial (default: the sweep's winner)")
-    for subparser, sweeps in ((show, "SWEEP"), (compare, "the SWEEPs"), (rerun, "SWEEP, and of the new sweep")):
+    rerun.add_argument("--trial", type=int, metavar="N", help="the trial (default: the sweep's winner)")
+    for subparser, sweeps in ((show, "SWEEP"), (rerun, "SWEEP, and of the new sweep")):
         text = f"the folder of {sweeps}"
-        subparser.add_argument("--storage", type=_path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
+        subparser.add_argument("--storage", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
     text = "check that this machine has everything that a sweep on Gaudi needs (about a minute)"
     note = "Run it while no sweep is running. Exits with 1 if anything is wrong (!!); a warning (!) leaves it at 0."
     command("doctor", _doctor, text, epilog=note)
-    published = command("published", _published, "print what is published of each experiment, and its baselines")
-    published.add_argument("scripts", nargs="*", type=_path, metavar="SCRIPT", help="default: experiments/tune_*.py")
     deliver = command("deliver", _deliver, "bring to MLflow what sweeps could not deliver before they ended")
-    deliver.add_argument("folders", nargs="+", type=_path, metavar="FOLDER", help="of a sweep, such as results/NAME")
+    deliver.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="of a sweep, such as results/NAME")
     deliver.add_argument("--tracking-uri", metavar="URI", help="where the sweeps are tracked (default: as for a sweep)")
-    for subparser in (ls, show, compare, published):
+    for subparser in (ls, show):
         subparser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
@@ -145,7 +122,7 @@ def _run(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
         raise SweepError(f"run: give the script, such as: {shlex.join(arguments.program)} run my.py")
     experiment, description = load_experiment(arguments.script, sweep_options)
     options = command_line.parse_options(sweep_options, description)
-    return command_line.run(experiment, options, [*arguments.program, "run", arguments.script])
+    return run(experiment, options, [*arguments.program, "run", arguments.script])
 
 
 def _ls(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
@@ -163,25 +140,11 @@ def _ls(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
 def _show(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
     from gaudi_tune.cli.sweeps import StoredSweep, damage_is_an_error
 
-    sweep = StoredSweep.find(arguments.sweeps[0], arguments.storage)
-    with damage_is_an_error(f"show {arguments.sweeps[0]}"):
+    sweep = StoredSweep.find(arguments.sweep, arguments.storage)
+    with damage_is_an_error(f"show {arguments.sweep}"):
         details = {"options": sweep.file.options, "trials": sweep.trials, "summary": sweep.summary}
         data, lines = {**sweep.brief(), **details}, sweep.lines([*arguments.program, "run"])
         text = _text(data, lines, arguments.json)
-    print(text)
-    return 0
-
-
-def _compare(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
-    from gaudi_tune.cli.sweeps import StoredSweep, compare_sweeps, comparison_lines, damage_is_an_error
-
-    names = arguments.sweeps
-    if len(names) < 2:
-        raise SweepError(f"compare {names[0]}: give two sweeps or more; show {names[0]} shows one")
-    sweeps = [StoredSweep.find(name, arguments.storage) for name in names]
-    with damage_is_an_error(f"compare {' '.join(names)}"):
-        comparison = compare_sweeps(sweeps)
-        text = _text(comparison, comparison_lines(comparison), arguments.json)
     print(text)
     return 0
 
@@ -192,15 +155,11 @@ def _rerun(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
     sweep = StoredSweep.find(arguments.sweep, arguments.storage)
     script, earlier_options = arguments.script, sweep.file.options
     trial = str(sweep.folder) if arguments.trial is None else f"{sweep.folder}:{arguments.trial}"
-    if script is None and sweep.file.script is None:
-        raise SweepError(
-            f"rerun {arguments.sweep}: no script began this sweep; from Python, build_tuner(experiment, "
-            f"baseline={trial!r}, baseline_only=True, seeds={RERUN_SEEDS}) does the same"
-        )
     if script is None:
+        hint = f"; it began with --script {shlex.quote(sweep.file.script)}" if sweep.file.script else ""
         raise SweepError(
-            f"rerun {arguments.sweep}: name the script, since the file of a sweep does not say which code runs. It "
-            f"began with: {shlex.join(['--script', str(sweep.file.script)])}"
+            f"rerun {arguments.sweep}: name the script with the experiment (--script my.py), since the file of a sweep "
+            f"does not say which code runs{hint}"
         )
     experiment, description = load_experiment(script, sweep_options, experiment_name=sweep.file.experiment)
     defaults = {
@@ -221,21 +180,13 @@ def _rerun(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
     }
     options = command_line.parse_options(sweep_options, description, defaults)
     options = replace(options, settings=merged(defaults.get("settings", ()), options.settings))
-    return command_line.run(experiment, options, [*arguments.program, "run", script])
+    return run(experiment, options, [*arguments.program, "run", script])
 
 
 def _doctor(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
     from gaudi_tune.devices.doctor import diagnose
 
     return diagnose()
-
-
-def _published(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
-    from gaudi_tune.cli.published import in_words, published_runs
-
-    runs = published_runs(arguments.scripts)
-    print(_text(runs, in_words(runs), arguments.json))
-    return 0
 
 
 def _deliver(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
@@ -249,7 +200,7 @@ def _deliver(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int
             print(f"{folder}: delivered {size} bytes" if size else f"{folder}: nothing was left to deliver")
         except SweepError as error:  # noqa: PERF203  (the other sweeps are still delivered)
             print(f"error: {error}", file=sys.stderr)
-            status = command_line.USAGE_ERROR
+            status = USAGE_ERROR
     return status
 
 

@@ -84,7 +84,7 @@ def _run_until_main(file: Path, module: types.ModuleType) -> MainCalled | None:
         raise SweepError(
             f"{file}: it ends itself (sys.exit({end.code!r})) before it calls main(); have it define an Experiment"
         ) from end
-    except Exception as error:
+    except Exception as error:  # of the user's script
         reason = f"{error} ({place_of(error)})" if isinstance(error, SweepError) else users_error(error)
         raise SweepError(f"{file} failed: {reason}; fix it there") from error
     finally:

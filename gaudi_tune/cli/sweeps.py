@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from gaudi_tune.base.errors import SweepError, first_line
+from gaudi_tune.base.files import STUDY_FILE, SUMMARY_FILE, SWEEP_FILE
 from gaudi_tune.base.words import format_params, format_value, in_columns
-from gaudi_tune.define.options import names_module
-from gaudi_tune.define.sweep_plan import STUDY_FILE, SUMMARY_FILE
+from gaudi_tune.define.options import resume_command
 from gaudi_tune.show.confirmation import confirming, in_interval
 from gaudi_tune.show.result import START_AGAIN, in_rows, is_useless, result_lines
 from gaudi_tune.show.trackers.outbox import tracked_at
@@ -23,7 +22,6 @@ from gaudi_tune.storage.fetch import shown_place
 from gaudi_tune.sweep.record.lock import is_running
 from gaudi_tune.sweep.record.state_log import read_paused
 from gaudi_tune.sweep.record.sweep_file import (
-    SWEEP_FILE,
     SweepFile,
     find_sweep,
     read_summary,
@@ -179,15 +177,10 @@ class StoredSweep:
         """Return what to do with a sweep that has not finished: the command that resumes it, or what to fix first."""
         if self.summary.get("failed") or is_useless(self.summary):
             return START_AGAIN
-        command = [*run, self.file.script or "SCRIPT", "--resume", self.folder.name]
-        search = str(self.file.options.get("search"))
-        if names_module(search):
-            command += ["--search", search]
-        command += ["--storage", shown_place(self.folder.parent)]
-        tracked = tracked_at(self.folder)
-        if tracked not in (None, tracking_uri(None)):
-            command += ["--tracking-uri", str(tracked)]
-        return shlex.join(command)
+        search, tracked = str(self.file.options.get("search")), tracked_at(self.folder)
+        address = None if tracked == tracking_uri(None) else tracked
+        script = [*run, self.file.script or "SCRIPT"]
+        return resume_command(script, self.folder.name, search, shown_place(self.folder.parent), address)
 
     def _trial_table(self) -> list[str]:
         objectives = self.file.objectives
@@ -219,16 +212,10 @@ def list_sweeps(storage: Path) -> list[dict[str, Any]]:
     for folder in sweeps_in(storage):
         try:
             with damage_is_an_error(folder.name):
-                sweep = StoredSweep(folder, read_sweep_file(folder)).brief()
-                _row(sweep)  # which a value of another type does not survive
-            sweeps.append(sweep)
+                sweeps.append(StoredSweep(folder, read_sweep_file(folder)).brief())
         except SweepError as error:  # noqa: PERF203
-            try:
-                modified_at = (folder / SWEEP_FILE).lstat().st_mtime
-            except FileNotFoundError:  # it has just been removed
-                continue
-            except OSError:
-                modified_at = 0.0
+            file = folder / SWEEP_FILE
+            modified_at = file.stat().st_mtime if file.exists() else 0.0
             sweeps.append({"name": folder.name, "state": f"cannot be read: {error}", "began": modified_at})
     return sorted(sweeps, key=lambda sweep: -sweep["began"])
 
@@ -255,65 +242,3 @@ def _row(sweep: Mapping[str, Any]) -> tuple[str, ...]:
         f"{sweep['mode']} {sweep['metric']}",
         "; ".join([state, *sweep["missing"]]),
     )
-
-
-def compare_sweeps(sweeps: Sequence[StoredSweep]) -> dict[str, Any]:
-    """Return sweeps side by side: each in brief, and the differences between their options and best configurations.
-
-    The sweeps go by their names, or by their folders where two have the same name.
-    """
-    by_folder = {str(sweep.folder): sweep for sweep in sweeps}
-    by_name = {sweep.folder.name: sweep for sweep in sweeps}
-    shown = by_name if len(by_name) == len(by_folder) else by_folder
-    configs = {name: (sweep.summary.get("best") or {}).get("config", {}) for name, sweep in shown.items()}
-    for name, config in configs.items():  # None would look like a hyperparameter that a sweep does not have
-        configs[name] = {key: "None" if value is None else value for key, value in config.items()}
-    return {
-        "sweeps": [{**sweep.brief(), "name": name} for name, sweep in shown.items()],
-        "options": _differences({name: _flat_options(sweep) for name, sweep in shown.items()}, leave_out=("name",)),
-        "best": _differences(configs, leave_out=("seed",), keep_equal=True),
-        "notes": _notes(shown),
-    }
-
-
-def _notes(sweeps: Mapping[str, StoredSweep]) -> list[str]:
-    """Return what keeps the values of sweeps from being compared, a sentence each."""
-    goals = {name: f"{sweep.file.mode}imizes {sweep.file.metric}" for name, sweep in sweeps.items()}
-    experiments = {name: f"is of the experiment {sweep.file.experiment}" for name, sweep in sweeps.items()}
-    differing_facts = [facts for facts in (goals, experiments) if len(set(facts.values())) > 1]
-    return [
-        f"the values of these sweeps cannot be compared: {', '.join(f'{name} {fact}' for name, fact in facts.items())}"
-        for facts in differing_facts
-    ]
-
-
-def _flat_options(sweep: StoredSweep) -> dict[str, Any]:
-    """Return the options of a sweep, with an entry for each range of its ``--config`` file."""
-    options = dict(sweep.file.options)
-    ranges = options.pop("space", None) or {}
-    return {**options, **{f"space {name}": range_ for name, range_ in ranges.items()}}
-
-
-def _differences(
-    values: Mapping[str, Mapping[str, Any]], leave_out: Sequence[str], *, keep_equal: bool = False
-) -> dict[str, dict[str, Any]]:
-    """Return, by key, the value of each sweep, for the keys whose values differ, or with ``keep_equal`` for all."""
-    keys = dict.fromkeys(key for entries in values.values() for key in entries if key not in leave_out)
-    differences = {}
-    for key in keys:
-        row = {name: entries.get(key) for name, entries in values.items()}
-        if keep_equal or len({*map(str, row.values())}) > 1:
-            differences[key] = row
-    return differences
-
-
-def comparison_lines(comparison: Mapping[str, Any]) -> list[str]:
-    """Return the result of :func:`compare_sweeps` as lines for people."""
-    names = [sweep["name"] for sweep in comparison["sweeps"]]
-    lines = table_lines(comparison["sweeps"])
-    for section, title in (("options", "asked for"), ("best", "best configuration")):
-        rows = [(title, *names)]
-        rows += [(key, *map(format_value, row.values())) for key, row in comparison[section].items()]
-        if len(rows) > 1:
-            lines += ["", *in_columns(rows)]
-    return lines + [line for note in comparison["notes"] for line in ("", note)]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from pydantic.dataclasses import dataclass
+
 from gaudi_tune.base import names
-from gaudi_tune.base.errors import SweepError, shown_plainly
+from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import counted
-from gaudi_tune.define.field_rules import check_count
+from gaudi_tune.define.reading import FORBID, Count, TwoOrMore, with_our_errors
 from gaudi_tune.training.trial_config import TrialConfig
 
 REPORTS = "training_iteration"
@@ -22,36 +23,41 @@ WORTH_STOPPING = 0.8
 """Share of the budget after which trials are no longer stopped, because that would save less than a fifth of it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@with_our_errors
+@dataclass(frozen=True, kw_only=True, config=FORBID)
 class Budget:
-    """The length of a full trial, the distance between two of its reports, and where trials are compared."""
+    """The length of a full trial, the distance between two of its reports, and where trials are compared.
 
-    epochs: int = 0
+    >>> from gaudi_tune import Budget
+    >>> Budget(epochs=30).rungs()  # the epochs after which trials are compared
+    [1, 3, 9]
+    >>> Budget(epochs=30, grace=5, reduction=2).rungs()
+    [5, 10, 20]
+    >>> print(Budget(steps=5000, eval_every=500))
+    5000 steps (a report every 500)
+    """
+
+    epochs: Count = 0
     """Passes over the training data, with a report after each. 0 where ``steps`` counts."""
-    steps: int = 0
+    steps: Count = 0
     """Optimizer steps. 0 where ``epochs`` counts."""
-    eval_every: int = 0
+    eval_every: Count = 0
     """Steps between two reports; 0 where ``epochs`` counts."""
-    seconds: int = 0
+    seconds: Count = 0
     """Seconds of training, without compilation. A trial ends at its first report after them, unless its epochs or steps
     end earlier. The learning rate's schedule stays that of the epochs or steps. 0: no limit."""
-    grace: int = 0
+    grace: Count = 0
     """Epochs, steps or seconds after which trials are compared for the first time. 0: at their first report; with
     ``seconds``, early enough for two more rungs."""
-    reduction: int = 3
+    reduction: TwoOrMore = 3
     """From one rung to the next, a trial trains this many times as long, and one in this many trials gets there."""
 
-    @shown_plainly
     def __post_init__(self) -> None:
-        for name in BUDGET_OPTIONS:
-            check_count(name, getattr(self, name))
         try:
             TrialConfig(epochs=self.epochs, steps=self.steps, eval_every=self.eval_every)  # checks these three together
         except ValueError as error:
             raise SweepError(f"{error}; give a budget such as Budget(epochs=10)") from error
-        if self.reduction < 2:
-            raise SweepError(f"reduction must be at least 2, but got {self.reduction}; the usual one is 3")
-        if not 0 <= self.grace <= self.total:
+        if self.grace > self.total:
             raise SweepError(f"grace must be at most the budget, {self}, but got {self.grace}; give less")
 
     @property

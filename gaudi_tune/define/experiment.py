@@ -5,82 +5,143 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import field, replace
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, PydanticUserError, TypeAdapter
+from pydantic.dataclasses import dataclass
 
 from gaudi_tune.base import names
-from gaudi_tune.base.errors import SweepError, shown_plainly, users_error, written
+from gaudi_tune.base.errors import SweepError, users_error, written
 from gaudi_tune.base.words import format_value
 from gaudi_tune.define.budget import Budget
-from gaudi_tune.define.field_rules import (
-    check_baseline,
-    check_count,
-    check_function,
-    check_kind,
-    check_name,
-    check_names,
-    check_plain_type,
-    check_texts,
-    check_values,
-)
 from gaudi_tune.define.objective import Mode, Objective
-from gaudi_tune.define.published_run import OtherBaseline, Published
-from gaudi_tune.define.ranges import middle
-from gaudi_tune.define.reading import read_number, read_whole
+from gaudi_tune.define.ranges import middle, plain
+from gaudi_tune.define.reading import (
+    FORBID,
+    Count,
+    Positive,
+    Switch,
+    Texts,
+    TwoOrMore,
+    takes_one_argument,
+    with_our_errors,
+)
 from gaudi_tune.define.search_space import SearchSpace, SpaceFunction
+from gaudi_tune.define.space_checks import problem_of_name
 from gaudi_tune.training.class_loop import ClassLoop
+from gaudi_tune.training.prediction import Predictor
+from gaudi_tune.training.session import TrainLoop
 from gaudi_tune.training.trial_config import PlainConfig, TrialConfig
-
-if TYPE_CHECKING:
-    from gaudi_tune.training.prediction import Predictor
-    from gaudi_tune.training.session import TrainLoop
 
 RecipeName: TypeAlias = Literal["full", "sample"]
 
-
 CHECKPOINT = "{checkpoint}"
 """The placeholder for a checkpoint's folder in :attr:`Experiment.load_line`. Other braces there stay as they are."""
+NAME = re.compile(r"\w[\w.-]{0,79}")
+"""The names that an experiment may have: those of its sweeps begin with it."""
 USUAL_BUDGET = Budget(epochs=10)
 USUAL_SAMPLES = 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """What the trials of an experiment train on, and how long."""
+def _read_train_loop(train_loop: Any) -> TrainLoop:
+    """Return a train loop that can be called with a configuration."""
+    if isinstance(train_loop, type):
+        return _read_class(train_loop)
+    if not callable(train_loop):
+        raise ValueError("must be a function of a configuration, given without calling it")
+    if inspect.iscoroutinefunction(train_loop) or inspect.isgeneratorfunction(train_loop):
+        raise ValueError("must be a plain function that calls report(), and neither be async nor yield")
+    return takes_one_argument(train_loop)
 
-    settings: Callable[[], Mapping[str, Any]] = dict
+
+def _read_class(kind: type[Any]) -> TrainLoop:
+    from ray.tune.trainable import Trainable  # here, since every command would wait for it
+    from ray.tune.trainable.function_trainable import FunctionTrainable
+
+    if not issubclass(kind, Trainable) or issubclass(kind, FunctionTrainable) or kind.step is Trainable.step:
+        raise ValueError("must be a function of a configuration, or a class derived from tune.Trainable with a step()")
+    return ClassLoop(kind)
+
+
+def _check_space(space: Any) -> Any:
+    if not isinstance(space, Mapping | SearchSpace) and not callable(space):
+        raise ValueError(
+            "must be ranges by name, such as {'lr': tune.loguniform(1e-4, 1e-1)}, or a function of an Optuna trial"
+        )
+    return space
+
+
+def _read_baseline(baseline: Any) -> dict[str, Any]:
+    """Return the values of a baseline, NumPy's numbers as Python's."""
+    values = {name: plain(value) for name, value in _values_by_name(baseline).items()}
+    for name, value in values.items():
+        if not isinstance(value, str | Real | None):
+            raise ValueError(f"must have numbers, texts, bools or None, and {name} is {written(value)}")
+    return values
+
+
+def _values_by_name(values: Any) -> Mapping[str, Any]:
+    if not isinstance(values, Mapping):
+        raise ValueError("must be values by name, such as {'lr': 0.01}")
+    for name in values:
+        if problem := problem_of_name(name):
+            raise ValueError(f"must be values by name, and {problem}")
+    return values
+
+
+def _check_name(name: str) -> str:
+    if name and not NAME.fullmatch(name):
+        raise ValueError(
+            "must have 1 to 80 letters, digits, '.', '_' and '-', and begin with a letter or digit, such as 'my-model'"
+        )
+    return name
+
+
+Space: TypeAlias = Annotated[Mapping[str, Any] | SpaceFunction | SearchSpace, PlainValidator(_check_space)]
+Baseline: TypeAlias = Annotated[Mapping[str, Any], BeforeValidator(_read_baseline)]
+
+
+@with_our_errors
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class Recipe:
+    """What the trials of an experiment train on, and how long.
+
+    >>> from gaudi_tune import Budget, Experiment, Recipe, tune
+    >>> small = Recipe(settings=lambda: {"width": 8}, budget=Budget(epochs=3), num_samples=8)
+    >>> large = Recipe(settings=lambda: {"width": 512}, budget=Budget(epochs=90, grace=5), num_samples=64, confirm=1)
+    >>> def train_loop(config):  # a dict: width, lr, epochs, seed
+    ...     ...
+    >>> space = {"lr": tune.loguniform(1e-4, 1e-1)}
+    >>> recipes = {"sample": small, "full": large}
+    >>> experiment = Experiment(train_loop=train_loop, space=space, metric="loss", recipes=recipes)
+    >>> experiment.recipe("sample").budget.rungs()  # trials are compared after their first epoch
+    [1]
+    """
+
+    settings: Annotated[Callable[[], Mapping[str, Any]], Field(examples=["lambda: {...}"])] = dict
     """A function that returns the settings of the train loop that differ from its defaults. It may create the data that
     they point to."""
-    budget: Budget = USUAL_BUDGET
+    budget: Annotated[Budget, Field(examples=["Budget(epochs=10)"])] = USUAL_BUDGET
     """How long a trial trains if it is not stopped early."""
-    num_samples: int = USUAL_SAMPLES
+    num_samples: Positive = USUAL_SAMPLES
     """Trials in a sweep, the baseline included."""
-    confirm: int = 0
+    confirm: Count = 0
     """How many of the best trials are trained again after the search, like the baseline: in full, with new seeds."""
-    seeds: int = 4
+    seeds: TwoOrMore = 4
     """Seeds for each of these. With 4, the best trial and the baseline take one round on the 8 devices of a node."""
-    space: Mapping[str, Any] | SpaceFunction | SearchSpace | None = None
+    space: Space | None = None
     """A search space for this recipe only. None: the experiment's."""
-    baseline: Mapping[str, Any] | None = None
+    baseline: Baseline | None = None
     """The first trial in that space."""
 
-    @shown_plainly
     def __post_init__(self) -> None:
         if (self.space is None) != (self.baseline is None):
             raise SweepError("a recipe's space and baseline go together: give both, or neither")
-        if not callable(self.settings):
-            raise SweepError(
-                f"a recipe's settings must be a function that returns them, but got {written(self.settings)}; give "
-                f"settings=lambda: {{...}}"
-            )
-        if not isinstance(self.budget, Budget):
-            raise SweepError(f"budget must be a Budget, such as Budget(epochs=10), but got {written(self.budget)}")
-        check_count("num_samples", self.num_samples, least=1)
-        check_count("confirm", self.confirm)
-        check_count("seeds", self.seeds, least=2)
 
     def read_settings(self) -> dict[str, Any]:
         """Call the function of the settings, and return them.
@@ -92,84 +153,91 @@ class Recipe:
             settings = self.settings()
         except SweepError:
             raise
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # of the user's function
             raise SweepError(f"the settings of the recipe failed: {users_error(error)}; fix it there") from error
-        for name, value in check_names("the settings of the recipe", settings).items():
-            check_plain_type(f"the settings of the recipe: {name}", value)
+        try:
+            for value in _values_by_name(settings).values():
+                TypeAdapter(type(value))
+        except PydanticUserError as error:
+            raise SweepError(
+                f"the settings of the recipe must be plain data, but have {written(value)}; make it in the train loop"
+            ) from error
+        except ValueError as error:
+            raise SweepError(f"the settings of the recipe {error}, but got {written(settings)}") from error
         return dict(settings)
 
 
-@dataclass(frozen=True, kw_only=True)
+@with_our_errors
+@dataclass(frozen=True, kw_only=True, config=FORBID)
 class Experiment:
-    """A train loop and everything a sweep needs to tune it. The loop, a space and a metric are enough."""
+    """A train loop and everything a sweep needs to tune it. The loop, a space and a metric are enough.
 
-    train_loop: TrainLoop
+    >>> from gaudi_tune import Budget, Experiment, report, tune
+    >>> def train_loop(config):  # a dict: lr, optimizer, epochs, seed
+    ...     for epoch in range(1, config["epochs"] + 1):
+    ...         report({"loss": abs(config["lr"] - 0.01) + 1 / epoch})  # train your epoch here
+    >>> experiment = Experiment(
+    ...     train_loop=train_loop,
+    ...     space={"lr": tune.loguniform(1e-4, 1e-1), "optimizer": tune.choice(["sgd", "adamw"])},
+    ...     metric="loss",
+    ...     budget=Budget(epochs=5),
+    ...     baseline={"lr": 0.01, "optimizer": "sgd"},
+    ... )
+    >>> print(experiment.objective)  # as the metric's name says
+    min loss
+    >>> experiment.search_space.in_words()["optimizer"]
+    'one of sgd, adamw'
+    """
+
+    train_loop: Annotated[TrainLoop, BeforeValidator(_read_train_loop)]
     """An ordinary Ray Train loop, which takes the configuration of a trial as a dict; or a class, a tune.Trainable."""
-    space: Mapping[str, Any] | SpaceFunction | SearchSpace
+    space: Space
     """The search space: ranges (of Optuna or Ray Tune) and constants by name, or a function of an Optuna trial."""
     metric: str = names.VAL_ACCURACY
     """The metric to improve, which the train loop reports."""
     mode: Mode | None = None
     """Whether more ("max") or less ("min") of ``metric`` is better. None: what the metric's name says, such as
     "val_loss" or "accuracy"; a name that does not say needs a mode."""
-    budget: Budget = USUAL_BUDGET
+    budget: Annotated[Budget, Field(examples=["Budget(epochs=10)"])] = USUAL_BUDGET
     """How long a trial trains if it is not stopped early. A recipe may have another budget."""
-    num_samples: int = USUAL_SAMPLES
+    num_samples: Positive = USUAL_SAMPLES
     """Trials in a sweep, the baseline included. A recipe may have another number."""
-    name: str = ""
+    name: Annotated[str, AfterValidator(_check_name)] = ""
     """Short name for sweeps and the MLflow experiment. Default: the name of the file with the train loop."""
     config_class: type[TrialConfig] = PlainConfig
     """The hyperparameters (fields without a default) and settings (fields with one) that the train loop knows.
     Default: those of the space and of the recipe's settings."""
-    baseline: Mapping[str, Any] = field(default_factory=dict)
+    baseline: Baseline = field(default_factory=dict)
     """The published hyperparameters, which are always the first trial. Empty: there is nothing to compare with."""
-    recipes: Mapping[RecipeName, Recipe] = field(default_factory=dict)
+    recipes: Annotated[Mapping[RecipeName, Recipe], Field(examples=["{'full': Recipe(num_samples=20)}"])] = field(
+        default_factory=dict
+    )
     """``full`` is the published recipe, ``sample`` a small one that needs no download. A single one serves as both."""
-    check: Callable[[Any], list[str]] | None = None
+    check: Annotated[Callable[[Any], list[str]], AfterValidator(takes_one_argument)] | None = None
     """A function that checks that data and model of the baseline's configuration can be used, and returns facts for the
     plan. It raises ValueError if a trial could not train. The first trial waits while its imports load."""
     load_line: str = ""
     """Python code that loads a checkpoint, with ``{checkpoint}`` for its folder."""
-    predictor: Callable[[Path], Predictor] | None = None
+    predictor: Annotated[Callable[[Path], Predictor], AfterValidator(takes_one_argument)] | None = None
     """A function of an importable module that turns the folder of a checkpoint into a model for MLflow, which predicts
     from raw input. None: MLflow gets only the checkpoint."""
-    display_params: tuple[str, ...] = ()
+    display_params: Annotated[Texts, Field(examples=["('lr', 'batch_size')"])] = ()
     """The hyperparameters to show in lines and tables. Default: the first three of the space, eight if it branches."""
-    per_worker: tuple[str, ...] = ()
+    per_worker: Annotated[Texts, Field(examples=["('batch_size',)"])] = ()
     """Hyperparameters that ``space`` and ``baseline`` give per worker, such as a batch size that is published per
     device. A trial multiplies them by its number of workers."""
-    scale_lr: bool = False
+    scale_lr: Switch = False
     """Whether ``lr`` is meant for the baseline's batch size and scales with the batch size of a trial. See
     ``lr_for_batch`` of :class:`~gaudi_tune.training.training_config.TrainingConfig`."""
-    imports: Sequence[str] = ()
+    imports: Annotated[Texts, Field(examples=["('torchvision',)"])] = ()
     """Modules that trials import and that take long to import. One process imports them while Ray starts, and all
     workers are forked from it. torch, and modules that the script imports itself, need not be named."""
-    published: Published | None = None
-    """The figures that the source of the baseline reports."""
-    baselines: Mapping[str, OtherBaseline] = field(default_factory=dict)
-    """Other published runs, by the names that ``--baseline`` takes."""
 
-    @shown_plainly
     def __post_init__(self) -> None:
-        Objective.of(self.metric, self.mode)  # raises if they are wrong
-        object.__setattr__(self, "train_loop", _read_train_loop(self.train_loop))
-        self._check_types()
-        Recipe(budget=self.budget, num_samples=self.num_samples)  # raises if they are wrong
-        object.__setattr__(self, "baseline", check_baseline(self.baseline, self.per_worker))
+        _ = self.objective  # raises if metric and mode are wrong
         if not self.name:
             object.__setattr__(self, "name", _name_of(self.train_loop))
-        hyperparameters = self.baseline or (self.search_space.names if self.per_worker else {})
-        if unknown := sorted(set(self.per_worker) - set(hyperparameters)):
-            raise SweepError(f"per_worker must name hyperparameters of the baseline, but got {unknown}; leave them out")
-        if self.scale_lr and "lr_for_batch" not in self.config_class.field_names():
-            raise SweepError(
-                f"scale_lr: {self.config_class.__name__} has no lr_for_batch; derive it from TrainingConfig"
-            )
-        unknown = sorted(set(self.display_params) - set(self.config_class.field_names()))
-        if unknown and self.config_class is not PlainConfig:
-            raise SweepError(
-                f"display_params must name fields of {self.config_class.__name__}, but got {unknown}; leave them out"
-            )
+        self._check_names()
         module, name = getattr(self.predictor, "__module__", ""), getattr(self.predictor, "__qualname__", "")
         if self.predictor is not None and (module == "__main__" or not name.isidentifier()):
             raise SweepError(
@@ -177,49 +245,41 @@ class Experiment:
                 f"loads it without this script; put it into a file beside the script, and import it from there"
             )
 
-    def _check_types(self) -> None:
-        """Check each field by itself: a SweepError names the first that is wrong."""
-        check_name("name", self.name)
-        if not (isinstance(self.config_class, type) and issubclass(self.config_class, TrialConfig)):
-            raise SweepError(
-                f"config_class must be a class derived from TrialConfig, but got {written(self.config_class)}; derive "
-                f"one, or leave it out"
-            )
-        if not isinstance(self.load_line, str):
-            raise SweepError(
-                f"load_line must be a line of Python with {CHECKPOINT} for the checkpoint's folder, but got "
-                f"{written(self.load_line)}; give it as a text"
-            )
-        for field_name in ("display_params", "per_worker", "imports"):
-            check_texts(field_name, getattr(self, field_name))
-        for field_name in ("check", "predictor"):
-            check_function(field_name, getattr(self, field_name))
-        check_kind("scale_lr", self.scale_lr, bool, "True or False")
-        check_kind("published", self.published, (Published, type(None)), "a Published(...)")
-        check_values("recipes", self.recipes, Recipe, "Recipe(num_samples=20)", ("full", "sample"))
-        check_values("baselines", self.baselines, OtherBaseline, "OtherBaseline(...)")
+    def _check_names(self) -> None:
+        """Check the names of hyperparameters that other fields have."""
+        kind, fields = self.config_class.__name__, self.config_class.field_names()
+        hyperparameters = self.baseline or (self.search_space.names if self.per_worker else {})
+        for name in self.per_worker:
+            if name not in hyperparameters:
+                raise SweepError(
+                    f"per_worker must name hyperparameters of the baseline, but got {name!r}; leave it out"
+                )
+            value = self.baseline.get(name, 0)
+            if type(value) not in (int, float):
+                raise SweepError(f"per_worker multiplies {name}, which must be a number, but got {written(value)}")
+        if self.scale_lr and "lr_for_batch" not in fields:
+            raise SweepError(f"scale_lr: {kind} has no lr_for_batch; derive it from TrainingConfig")
+        unknown = sorted(set(self.display_params) - set(fields))
+        if unknown and self.config_class is not PlainConfig:
+            raise SweepError(f"display_params must name fields of {kind}, but got {unknown}; leave them out")
 
-    def recipe(self, name: RecipeName | None, baseline: str | None = None) -> Recipe:
+    def recipe(self, name: RecipeName | None) -> Recipe:
         """Return the recipe of this name. If there is none, it is the other recipe, or one with the experiment's own
-        budget. If ``baseline`` names another published run, the full recipe has the budget of that run."""
+        budget."""
         default = Recipe(budget=self.budget, num_samples=self.num_samples)
-        recipe = self.recipes.get(name or "full", next(iter(self.recipes.values()), default))
-        published_run = self.baselines.get(baseline or "")
-        return recipe if published_run is None or name == "sample" else replace(recipe, budget=published_run.budget)
+        return self.recipes.get(name or "full", next(iter(self.recipes.values()), default))
 
     @property
     def has_recipes(self) -> bool:
         """Whether there is more than one recipe to choose from."""
         return self.recipe("full") != self.recipe("sample")
 
-    def for_recipe(self, recipe_name: RecipeName | None, workers: int, baseline: str | None = None) -> Experiment:
+    def for_recipe(self, recipe_name: RecipeName | None, workers: int) -> Experiment:
         """Return the experiment with the search space, baseline and known names that a recipe has.
 
         Args:
             recipe_name: The recipe.
             workers: How many workers train a trial.
-            baseline: The name of another published run, which then is the baseline. The sample recipe takes the values
-                that the run has for one worker.
         """
         recipe = self.recipe(recipe_name)
         if recipe.space is not None and recipe.baseline is not None:
@@ -228,11 +288,6 @@ class Experiment:
             multiplied = {name: workers * value for name, value in self.baseline.items() if name in self.per_worker}
             space = self.search_space.multiply(self.per_worker, workers)
             experiment = replace(self, space=space, baseline={**self.baseline, **multiplied}, per_worker=())
-        published_run = self.baselines.get(baseline or "")
-        if published_run is not None:
-            space = experiment.search_space.fix(published_run.settings)
-            values = published_run.values_for(1 if recipe_name == "sample" else workers)
-            experiment = replace(experiment, space=space, baseline=values, published=published_run.published)
         space = experiment.search_space
         if experiment.config_class is PlainConfig:
             values_by_name = _known_values(space, recipe.read_settings())
@@ -262,13 +317,7 @@ class Experiment:
                 texts.add(str(choice).lower())  # as TOML writes it
             if str(value) in texts:
                 return choice
-        typed = self.config_class.typed(name, value)
-        if isinstance(value, str) and isinstance(typed, int | float) and not isinstance(typed, bool):
-            try:  # pydantic reads more than people write, such as 1_000 and nan
-                return read_whole(value) if isinstance(typed, int) else read_number(value)
-            except ValueError as error:
-                raise ValueError(f"{name} {error}, but got {value!r}") from error
-        return typed
+        return self.config_class.typed(name, value)
 
     def read_config(self, settings: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
         """Return a configuration of the search space from what a person entered.
@@ -327,53 +376,6 @@ def _known_values(space: SearchSpace, settings: Mapping[str, Any]) -> dict[str, 
     values = {name: [value] for name, value in {**settings, **space.fixed}.items()}
     values |= {name: space.values(name) for name in sorted(space.names)}
     return values
-
-
-def _read_train_loop(train_loop: Any) -> TrainLoop:
-    """Return a train loop that can be called with a configuration; a ValueError says what is wrong."""
-    if isinstance(train_loop, type):
-        return _read_class(train_loop)
-    _check_function(train_loop)
-    return cast("TrainLoop", train_loop)
-
-
-def _read_class(kind: type[Any]) -> TrainLoop:
-    from ray.tune.trainable import Trainable  # here, since every command would wait for it
-    from ray.tune.trainable.function_trainable import FunctionTrainable
-
-    if not issubclass(kind, Trainable) or issubclass(kind, FunctionTrainable) or kind.step is Trainable.step:
-        raise SweepError(
-            f"train_loop must be a function of a configuration, or a class derived from ray.tune.Trainable with a "
-            f"step(), but got the class {kind.__name__}; give one of these"
-        )
-    return ClassLoop(kind)
-
-
-def _check_function(train_loop: Any) -> None:
-    """Check that a function can be called with a configuration."""
-    if not callable(train_loop):
-        raise SweepError(
-            f"train_loop must be a function of a configuration, but got {written(train_loop)}; give the function "
-            f"itself, without calling it"
-        )
-    try:
-        inspect.signature(train_loop, follow_wrapped=False).bind({})
-    except TypeError as error:
-        raise SweepError(
-            f"train_loop must take one argument, the configuration of a trial, but {written(train_loop)} does not "
-            f"({error}); give the others with functools.partial"
-        ) from error
-    except ValueError:
-        pass  # some built-in functions have no signature
-    except Exception as error:
-        raise SweepError(
-            f"train_loop must be a function of a configuration, but got {written(train_loop)}; give the function "
-            f"itself, without calling it"
-        ) from error
-    if inspect.iscoroutinefunction(train_loop) or inspect.isgeneratorfunction(train_loop):
-        raise SweepError(
-            f"train_loop must be a plain function, but {written(train_loop)} is async, or yields; have it call report()"
-        )
 
 
 def _name_of(train_loop: TrainLoop) -> str:

@@ -8,19 +8,31 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
 import tyro
-from pydantic import BeforeValidator, ByteSize, Field, Strict, TypeAdapter, ValidationError
+from pydantic import ByteSize, Field, TypeAdapter, ValidationError
 
 from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.base.words import did_you_mean, is_digits
-from gaudi_tune.define.field_rules import MOST
-from gaudi_tune.define.reading import read_number, read_path, read_text, read_texts, read_whole
+from gaudi_tune.define.reading import (
+    MOST,
+    AnyText,
+    Count,
+    File,
+    Finite,
+    Positive,
+    Switch,
+    Text,
+    Texts,
+    TwoOrMore,
+    Whole,
+    rule_of,
+)
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 """The checkout, or where the packages are installed."""
@@ -36,35 +48,12 @@ SEEDS = 2**32
 """How many seeds there are, from 0."""
 MOST_PER_DEVICE = 100
 """The most trials that may share a device: Ray counts devices in steps of 0.0001."""
-LEAST_HANG_MINUTES = 0.001
-"""The shortest time after which workers count as hung."""
-LEAST_CHECKPOINT_BUDGET = 1000
-"""The smallest budget in bytes; no checkpoint is smaller."""
-OUR_WORDS = {
-    "Input should be": "must be",
-    "String should": "must",
-    "greater than or equal to": "at least",
-    "greater than": "above",
-    "less than or equal to": "at most",
-    "less than": "below",
-    "Value error, ": "",
-}
-"""The words that replace pydantic's in messages."""
 SchedulerName: TypeAlias = Literal["asha-promote", "asha", "hyperband", "median", "pbt", "fifo"]
 RAYS, RAYS_POPULATION = "ray.", "ray.population."
 """What the names of objects of Ray Tune begin with, such as ``ray.ASHAScheduler``, and those of its populations."""
 OnResume: TypeAlias = Literal["kept", "kept unless given", "as given"]
 """What ``--resume`` does with an option: it keeps the value with which the sweep began; or it keeps that unless the
 command line has another; or it takes what the command line says, and the sweep's files do not have the option."""
-
-UNPARSED = tyro.constructors.PrimitiveConstructorSpec(
-    nargs=1,
-    metavar="",
-    instance_from_str=lambda arguments: arguments[0],
-    is_instance=lambda value: True,
-    str_from_instance=lambda value: [str(value)],
-)
-"""Marks an option whose text tyro does not read. :func:`checked` reads it, because its errors are one line."""
 
 
 def shown(metavar: str, default: str = "") -> Any:
@@ -87,18 +76,10 @@ class Traits:
     """Whether ``--config`` reads it as a key of the file's top level."""
 
 
-Whole: TypeAlias = Annotated[int, BeforeValidator(read_whole)]
-Positive: TypeAlias = Annotated[Whole, Field(ge=1, le=MOST)]
-Count: TypeAlias = Annotated[Whole, Field(ge=0, le=MOST)]
+REPEATED = Traits(rerun_repeats=True)
+NOT_KEPT, MAY_CHANGE = Traits(on_resume="as given"), Traits(on_resume="kept unless given")
 Seed: TypeAlias = Annotated[Whole, Field(ge=0, lt=SEEDS)]
-Finite: TypeAlias = Annotated[float, BeforeValidator(read_number), Field(allow_inf_nan=False)]
-Minutes: TypeAlias = Annotated[Finite, Field(ge=0, le=MOST)]
-Seconds: TypeAlias = Minutes
-AnyText: TypeAlias = Annotated[str, BeforeValidator(read_text)]
-Text: TypeAlias = Annotated[str, Field(min_length=1), BeforeValidator(read_text)]
-Texts: TypeAlias = Annotated[tuple[Text, ...], BeforeValidator(read_texts)]
-File: TypeAlias = Annotated[Path, BeforeValidator(read_path)]
-Switch: TypeAlias = Annotated[bool, Strict()]
+Duration: TypeAlias = Annotated[Finite, Field(ge=0, le=MOST)]
 RaysName: TypeAlias = Annotated[str, Field(pattern=rf"^{re.escape(RAYS)}")]
 
 
@@ -106,29 +87,29 @@ RaysName: TypeAlias = Annotated[str, Field(pattern=rf"^{re.escape(RAYS)}")]
 class TrialOptions:
     """What each trial trains, and on what."""
 
-    recipe: Annotated[Literal["full", "sample"] | None, shown("NAME"), UNPARSED, Traits(rerun_repeats=True)] = None
+    recipe: Annotated[Literal["full", "sample"] | None, shown("NAME"), REPEATED] = None
     """full: as published. sample: small and offline."""
-    device: Annotated[Text, shown("NAME"), UNPARSED, Traits(rerun_repeats=True)] = "auto"
+    device: Annotated[Text, shown("NAME"), REPEATED] = "auto"
     """auto, hpu, cuda or cpu."""
-    workers_per_trial: Annotated[Whole, shown("N", "(1)"), UNPARSED, Traits(rerun_repeats=True)] = 1
+    workers_per_trial: Annotated[Whole, shown("N", "(1)"), REPEATED] = 1
     """Devices that train one trial together."""
-    trials_per_device: Annotated[Annotated[Whole, Field(ge=1, le=MOST_PER_DEVICE)], shown("N", "(1)"), UNPARSED] = 1
+    trials_per_device: Annotated[Annotated[Whole, Field(ge=1, le=MOST_PER_DEVICE)], shown("N", "(1)")] = 1
     """Trials that share one device, each in its own process."""
-    grow: Annotated[Literal["auto", "exact", "on", "off"], shown("WHEN", "(auto)"), UNPARSED] = "auto"
+    grow: Annotated[Literal["auto", "exact", "on", "off"], shown("WHEN", "(auto)")] = "auto"
     """Give idle devices to running trials: auto, exact, on, off."""
-    data: Annotated[Text | None, shown("PATH"), Traits(rerun_repeats=True)] = None
+    data: Annotated[Text | None, shown("PATH"), REPEATED] = None
     """File, folder or name on the hub; default: the recipe's."""
-    model: Annotated[Text | None, shown("PATH"), Traits(rerun_repeats=True)] = None
+    model: Annotated[Text | None, shown("PATH"), REPEATED] = None
     """Pretrained weights: a folder, a file, or a name."""
-    epochs: Annotated[Positive | None, shown("N"), UNPARSED, Traits(rerun_repeats=True)] = None
+    epochs: Annotated[Positive | None, shown("N"), REPEATED] = None
     """Epochs of a full trial; default: the recipe's."""
-    steps: Annotated[Positive | None, shown("N"), UNPARSED, Traits(rerun_repeats=True)] = None
+    steps: Annotated[Positive | None, shown("N"), REPEATED] = None
     """Optimizer steps of a full trial, instead of epochs."""
-    eval_every: Annotated[Positive | None, shown("N"), UNPARSED, Traits(rerun_repeats=True)] = None
+    eval_every: Annotated[Positive | None, shown("N"), REPEATED] = None
     """Steps between two evaluations."""
-    seconds: Annotated[Positive | None, shown("N"), UNPARSED, Traits(rerun_repeats=True)] = None
+    seconds: Annotated[Positive | None, shown("N"), REPEATED] = None
     """Train each trial for at most N seconds; compare by time."""
-    skip_bad_images: Annotated[Switch, shown(""), Traits(rerun_repeats=True)] = False
+    skip_bad_images: Annotated[Switch, shown(""), REPEATED] = False
     """Skip images that cannot be read."""
     settings: Annotated[
         Texts,
@@ -137,10 +118,10 @@ class TrialOptions:
     ] = ()
     """Change a setting, or fix a hyperparameter."""
     baseline: Annotated[Text | None, shown("SWEEP")] = None
-    """Start from a sweep's winner, or a published run."""
+    """Start from an earlier sweep's winner."""
     baseline_only: Annotated[Switch, shown("")] = False
     """Train only the baseline."""
-    evaluate: Annotated[File | None, shown("CHECKPOINT"), UNPARSED] = None
+    evaluate: Annotated[File | None, shown("CHECKPOINT")] = None
     """Score this checkpoint on the data; train nothing."""
 
 
@@ -148,35 +129,31 @@ class TrialOptions:
 class SearchOptions:
     """What to try, and which trials continue."""
 
-    config: Annotated[File | None, shown("FILE"), UNPARSED, Traits(in_config_file=False)] = None
-    """TOML file of options and ranges; the command line wins."""
-    space: Annotated[Mapping[str, Any] | None, tyro.conf.Suppress, Traits(rerun_repeats=True, in_config_file=False)] = (
-        None
-    )
-    """Ranges in place of the experiment's, as a file has them (``define/config_file.py``); not on the command line."""
-    num_samples: Annotated[Positive | None, shown("N"), UNPARSED] = None
+    config: Annotated[File | None, shown("FILE"), Traits(in_config_file=False)] = None
+    """TOML file of options; the command line wins."""
+    num_samples: Annotated[Positive | None, shown("N")] = None
     """Trials, baseline included; default: the recipe's."""
     objectives: Annotated[
         Texts, shown("METRIC:MODE..."), Traits(example=("val_loss:min", "samples_per_s:max"), rerun_repeats=True)
     ] = ()
     """One to three metrics, each with max or min."""
-    search: Annotated[Text, shown("NAME"), UNPARSED] = "gp"
+    search: Annotated[Text, shown("NAME")] = "gp"
     """gp (default), tpe, random, qmc, nsgaii, or an Optuna class."""
-    scheduler: Annotated[SchedulerName | RaysName, shown("NAME"), UNPARSED] = "asha-promote"
+    scheduler: Annotated[SchedulerName | RaysName, shown("NAME")] = "asha-promote"
     """asha-promote (default), asha, hyperband, median, pbt, fifo."""
     learn_from: Annotated[Texts, shown("SWEEP..."), Traits(example=("earlier",))] = ()
     """Earlier sweeps: begin near their best trials."""
-    grace: Annotated[Positive | None, shown("N"), UNPARSED] = None
+    grace: Annotated[Positive | None, shown("N")] = None
     """Epochs, steps or seconds before a trial can be stopped."""
-    reduction: Annotated[Annotated[Whole, Field(ge=2, le=MOST)] | None, shown("N"), UNPARSED] = None
+    reduction: Annotated[TwoOrMore | None, shown("N")] = None
     """Promote one trial in N at a rung, to train N times as long."""
-    seed: Annotated[Seed, shown("N", "(0)"), UNPARSED] = 0
+    seed: Annotated[Seed, shown("N", "(0)")] = 0
     """Seed of the search; the seeds of trials follow from it."""
-    trial_seed: Annotated[Seed | None, shown("N"), UNPARSED] = None
+    trial_seed: Annotated[Seed | None, shown("N")] = None
     """Give all trials the same seed."""
-    confirm: Annotated[Count | None, shown("K"), UNPARSED] = None
+    confirm: Annotated[Count | None, shown("K")] = None
     """Train the K best again with new seeds; 0: none."""
-    seeds: Annotated[Annotated[Whole, Field(ge=2, le=MOST)] | None, shown("S"), UNPARSED] = None
+    seeds: Annotated[TwoOrMore | None, shown("S")] = None
     """Seeds of each confirmed trial and the baseline; usually 4."""
 
 
@@ -184,25 +161,18 @@ class SearchOptions:
 class LimitOptions:
     """When to end the sweep early, and what to retry."""
 
-    time_budget: Annotated[
-        Annotated[Finite, Field(gt=0, le=MOST)] | None,
-        shown("MINUTES"),
-        UNPARSED,
-        Traits(on_resume="kept unless given"),
-    ] = None
+    time_budget: Annotated[Annotated[Finite, Field(gt=0, le=MOST)] | None, shown("MINUTES"), MAY_CHANGE] = None
     """End after this long, confirmation included."""
-    target: Annotated[Finite | None, shown("VALUE"), UNPARSED, Traits(on_resume="kept unless given")] = None
+    target: Annotated[Finite | None, shown("VALUE"), MAY_CHANGE] = None
     """End when a trial reaches this value of the metric."""
-    patience: Annotated[Positive | None, shown("N"), UNPARSED, Traits(on_resume="kept unless given")] = None
+    patience: Annotated[Positive | None, shown("N"), MAY_CHANGE] = None
     """End after N trials without a better value."""
-    same_errors: Annotated[
-        Count | None, shown("N", "(5)"), UNPARSED, Traits(on_resume="kept unless given", usual=5)
-    ] = None
+    same_errors: Annotated[Count | None, shown("N", "(5)"), Traits(on_resume="kept unless given", usual=5)] = None
     """End when N trials in a row fail the same way; 0: never."""
-    retries: Annotated[Count | None, shown("N", "(3)"), UNPARSED, Traits(on_resume="kept unless given", usual=3)] = None
+    retries: Annotated[Count | None, shown("N", "(3)"), Traits(on_resume="kept unless given", usual=3)] = None
     """How often to restart a trial that lost its workers."""
     hang_minutes: Annotated[
-        Minutes | None, shown("MINUTES", "(120)"), UNPARSED, Traits(on_resume="kept unless given", usual=120.0)
+        Duration | None, shown("MINUTES", "(120)"), Traits(on_resume="kept unless given", usual=120.0)
     ] = None
     """Replace workers that are silent this long; 0: never."""
 
@@ -213,27 +183,25 @@ class StorageOptions:
 
     name: Annotated[AnyText | None, shown("NAME")] = None
     """Name of the sweep; default: experiment and time."""
-    storage: Annotated[File, shown("FOLDER", "(results)"), UNPARSED, Traits(on_resume="as given")] = DEFAULT_STORAGE
+    storage: Annotated[File, shown("FOLDER", "(results)"), NOT_KEPT] = DEFAULT_STORAGE
     """A folder, or s3://BUCKET/PREFIX."""
     resume: Annotated[AnyText | None, shown("SWEEP"), Traits(on_resume="as given", in_config_file=False)] = None
     """Continue this sweep, which was interrupted; auto: --name, if begun."""
-    add_trials: Annotated[Count, shown("N"), UNPARSED, Traits(on_resume="as given")] = 0
+    add_trials: Annotated[Count, shown("N"), NOT_KEPT] = 0
     """With --resume: add N trials."""
     checkpoint_minutes: Annotated[
-        Minutes | None, shown("MINUTES", "(10)"), UNPARSED, Traits(on_resume="kept unless given", usual=10.0)
+        Duration | None, shown("MINUTES", "(10)"), Traits(on_resume="kept unless given", usual=10.0)
     ] = None
     """Save a trial this often; 0: at every report."""
-    notice: Annotated[
-        Seconds | None, shown("SECONDS", "(5)"), UNPARSED, Traits(on_resume="kept unless given", usual=5.0)
-    ] = None
+    notice: Annotated[Duration | None, shown("SECONDS", "(5)"), Traits(on_resume="kept unless given", usual=5.0)] = None
     """Time to save after SIGTERM or SIGUSR1, before the sweep ends; 0: none."""
-    checkpoint_budget: Annotated[AnyText | None, shown("SIZE"), Traits(on_resume="kept unless given")] = None
+    checkpoint_budget: Annotated[Annotated[ByteSize, Field(ge=1000)] | None, shown("SIZE"), MAY_CHANGE] = None
     """Disk space for all checkpoints."""
-    address: Annotated[Text | None, shown("HOST:PORT"), Traits(on_resume="as given")] = None
+    address: Annotated[Text | None, shown("HOST:PORT"), NOT_KEPT] = None
     """Ray cluster to join, or auto; default: start one here."""
-    dry_run: Annotated[Switch, shown(""), Traits(on_resume="as given")] = False
+    dry_run: Annotated[Switch, shown(""), NOT_KEPT] = False
     """Check everything, print the plan, and stop."""
-    json: Annotated[Switch, shown(""), Traits(on_resume="as given")] = False
+    json: Annotated[Switch, shown(""), NOT_KEPT] = False
     """Print the result as JSON, everything else to stderr."""
 
 
@@ -241,11 +209,11 @@ class StorageOptions:
 class TrackingOptions:
     """The log of runs and of the best model."""
 
-    tracking_uri: Annotated[Text | None, shown("ADDRESS"), Traits(on_resume="as given")] = None
+    tracking_uri: Annotated[Text | None, shown("ADDRESS"), NOT_KEPT] = None
     """Default: $MLFLOW_TRACKING_URI, or a local store."""
-    register: Annotated[AnyText | None, shown("NAME"), Traits(on_resume="kept unless given")] = None
+    register: Annotated[AnyText | None, shown("NAME"), MAY_CHANGE] = None
     """Register the best model in MLflow under this name."""
-    notify: Annotated[Text | None, shown("URL"), Traits(on_resume="as given")] = field(default=None, repr=False)
+    notify: Annotated[Text | None, shown("URL"), NOT_KEPT] = field(default=None, repr=False)
     """Webhook to post a new best, the end or a failure to."""
 
 
@@ -264,21 +232,6 @@ class SweepOptions(TrackingOptions, StorageOptions, LimitOptions, SearchOptions,
         baseline = self.baseline or ""
         sweep, _, number = baseline.rpartition(":")
         return (sweep, int(number)) if sweep and is_digits(number) else (baseline, None)
-
-    @property
-    def checkpoint_bytes(self) -> int | None:
-        """The number of bytes that ``--checkpoint-budget`` gives; None without the option."""
-        if self.checkpoint_budget is None:
-            return None
-        limit, form = 0, r"[0-9]{1,15}(\.[0-9]{1,15})? ?([kmgtp]i?)?b?"
-        if re.fullmatch(form, self.checkpoint_budget, re.IGNORECASE | re.ASCII):
-            limit = int(TypeAdapter(ByteSize).validate_python(self.checkpoint_budget))
-        if limit < LEAST_CHECKPOINT_BUDGET:
-            raise SweepError(
-                f"--checkpoint-budget {self.checkpoint_budget}: give a number of bytes with its unit, such as 10GB, "
-                f"500MB or 2TiB; at least 1KB, since no checkpoint is smaller"
-            )
-        return limit
 
 
 LIMITS = ("time_budget", "target", "patience")
@@ -314,34 +267,22 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
     Raises:
         SweepError: Options are unknown or wrong; the text names all of them with their values.
     """
-    if unknown := sorted({*map(str, options)} - set(TRAITS)):
-        names_by_flag = {flag(name).removeprefix("--"): name for name in TRAITS}
-        names = []
-        for name in unknown:
-            is_flag = name in names_by_flag
-            hint = f" (did you mean {names_by_flag[name]}?)" if is_flag else did_you_mean(name, list(TRAITS))
-            names.append(f"{name}{hint}")
+    if unknown := sorted(set(options) - set(TRAITS)):
+        names = [
+            f"{name}{did_you_mean('settings' if name == 'set' else name.replace('-', '_'), [*TRAITS])}"
+            for name in unknown
+        ]
         raise SweepError(f"there is no option {', '.join(names)}; the options are {', '.join(TRAITS)}")
     try:
         valid = _checker().validate_python(dict(options))
     except ValidationError as error:
         problems: dict[str, str] = {}
         for problem in error.errors():
-            message = problem["msg"]
-            for theirs, ours in OUR_WORDS.items():
-                message = message.replace(theirs, ours)
             name, value = str(problem["loc"][0]), problem["input"]
-            message = message.replace("a tuple", f"a tuple, such as {TRAITS[name].example}")
-            problems.setdefault(
-                name, f"{value if isinstance(value, str | int | float | Path) else written(value)}: {message}"
-            )
-        raise SweepError("; ".join(f"{flag(name)} {text}" for name, text in problems.items())) from error
-    if 0 < (valid.hang_minutes or 0) < LEAST_HANG_MINUTES:
-        raise SweepError(
-            f"--hang-minutes {valid.hang_minutes:g}: every trial would count as hung; give at least "
-            f"{LEAST_HANG_MINUTES:g}, or 0 for never"
-        )
-    _ = valid.checkpoint_bytes  # this property raises if the option is wrong
+            message = rule_of(problem).replace("a tuple", f"a tuple, such as {TRAITS[name].example}")
+            text = value if isinstance(value, str | int | float | Path) else written(value)
+            problems.setdefault(name, f"{flag(name)} {text}: {message}")  # a type that may be None has two
+        raise SweepError("; ".join(problems.values())) from error
     if valid.add_trials and valid.resume is None:
         raise SweepError("--add-trials goes with --resume NAME; a new sweep has --num-samples")
     return valid
@@ -380,14 +321,26 @@ def resumed(options: SweepOptions, stored: Mapping[str, Any]) -> SweepOptions:
         return checked({**stored, **new_values, "num_samples": stored["num_samples"] + options.add_trials})
     except (SweepError, KeyError, TypeError) as error:
         raise SweepError(
-            f"--resume {options.resume}: another version of this project began it ({error}); go on with that version, "
-            f"or start a new sweep"
+            f"--resume {options.resume}: another version of this project began it ({error}); continue with that "
+            f"version, or start a new sweep"
         ) from error
 
 
 def names_module(search: str) -> bool:
     """Whether ``--search`` names something in a module of the user's, which is imported."""
     return "." in search.partition("(")[0] and not search.startswith(RAYS)
+
+
+def resume_command(command: Sequence[str], name: str, search: str, storage: str, tracking_uri: str | None) -> str:
+    """Return the command line that resumes a sweep; ``command`` is the one that began it, without its options."""
+    parts = [*command, "--resume", name]
+    if names_module(search):
+        parts += ["--search", search]
+    if storage != str(DEFAULT_STORAGE):
+        parts += ["--storage", storage]
+    if tracking_uri is not None:
+        parts += ["--tracking-uri", tracking_uri]
+    return shlex.join(parts)
 
 
 def with_usual(options: SweepOptions) -> SweepOptions:

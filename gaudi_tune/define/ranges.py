@@ -8,27 +8,45 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from gaudi_tune.base.errors import SweepError, written
-from gaudi_tune.define.field_rules import is_finite, plain
-from gaudi_tune.define.reading import UNREADABLE
 
 if TYPE_CHECKING:
     from optuna import Trial
 
-MOST_CHOICES = 10_000
-"""The largest number of choices: with more, planning takes seconds."""
-MOST_STEPS = 2**53
-"""The largest number of steps in a range."""
 LARGEST = 1e300
 """The largest bound: samplers compute with the width of a range."""
+LARGEST_WHOLE = 2**53
+"""The largest bound of whole numbers: beyond, floats leave some out."""
 FIX = (
     "give a range of Optuna (FloatDistribution, IntDistribution, CategoricalDistribution) or of Ray Tune "
     "(tune.uniform, tune.loguniform, tune.randint, tune.choice, ...), or one number, text or bool for all trials"
 )
+
+
+class WithPrior(NamedTuple):
+    """A range of a search space that carries a prior.
+
+    >>> from gaudi_tune import Experiment, WithPrior, tune
+    >>> def train_loop(config):
+    ...     ...
+    >>> space = {"lr": WithPrior(tune.loguniform(1e-5, 1e-1), prior=1e-3)}
+    >>> Experiment(train_loop=train_loop, space=space, metric="loss").search_space.in_words()
+    {'lr': '1e-05 to 0.1, logarithmic, prior 0.001'}
+    """
+
+    range: Any
+    """A range of Optuna or of Ray Tune."""
+    prior: Any
+    """A value in the range that is likely to be good. It is tried first, and there are proposals near it."""
+
+
+def plain(value: Any) -> Any:
+    """Return a NumPy number as a Python number, an array as a list, and anything else unchanged."""
+    return value.tolist() if hasattr(value, "tolist") and not isinstance(value, type) else value
 
 
 def is_range(value: object) -> bool:
@@ -44,28 +62,8 @@ def convert_tune_range(name: str, entry: Any) -> BaseDistribution:
     Raises:
         ValueError: It is not a range, or Optuna has no range like it.
     """
-    if isinstance(entry, Mapping) and set(entry) == {"grid_search"}:
-        choices = entry["grid_search"]
-        raise ValueError(
-            f"a grid is not a range; give tune.choice({written(choices)}), with --search BruteForceSampler and as many "
-            f"--num-samples as the grid has combinations; in Python, search_alg=BasicVariantGenerator() goes through it"
-        )
-    if isinstance(entry, Mapping):
-        example = next((f"{name}_{key}" for key in entry), f"{name}_lr")
-        raise ValueError(
-            f"{written(entry)} is neither a range nor a constant; a space is flat: give each of its "
-            f"entries a name here, such as {example}"
-        )
-    if isinstance(entry, list | tuple):
-        ends = ", ".join(map(written, entry))
-        between = f"give tune.uniform({ends}) or tune.loguniform({ends}) to search between them, or"
-        numbers = len(entry) == 2 and all(isinstance(end, Real) for end in entry)
-        raise ValueError(
-            f"{written(entry)} is no range; {between if numbers else 'give'} tune.choice({written(list(entry))}) to "
-            f"search among these values"
-        )
     if not is_range(entry):
-        raise ValueError(f"{written(entry)} is neither a range nor a constant; {FIX}")
+        raise ValueError(_why_no_range(name, entry))
     from ray.tune.search.optuna import OptunaSearch
     from ray.tune.search.sample import Categorical, Float, Integer
 
@@ -91,6 +89,31 @@ def convert_tune_range(name: str, entry: Any) -> BaseDistribution:
         raise ValueError(f"{kind} cannot be searched by Optuna ({str(error).rstrip('.')}); {FIX}") from error
 
 
+def _why_no_range(name: str, entry: Any) -> str:
+    """Return what to write in place of an entry of a space that is neither a range nor a constant."""
+    if isinstance(entry, Mapping) and set(entry) == {"grid_search"}:
+        return (
+            f"a grid is not a range; give tune.choice({written(entry['grid_search'])}), with --search "
+            f"BruteForceSampler and as many --num-samples as the grid has combinations; in Python, "
+            f"search_alg=BasicVariantGenerator() goes through it"
+        )
+    if isinstance(entry, Mapping):
+        example = next((f"{name}_{key}" for key in entry), f"{name}_lr")
+        return (
+            f"{written(entry)} is neither a range nor a constant; a space is flat: give each of its entries a name "
+            f"here, such as {example}"
+        )
+    if isinstance(entry, list | tuple):
+        ends = ", ".join(map(written, entry))
+        between = f"give tune.uniform({ends}) or tune.loguniform({ends}) to search between them, or"
+        numbers = len(entry) == 2 and all(isinstance(end, Real) for end in entry)
+        return (
+            f"{written(entry)} is no range; {between if numbers else 'give'} tune.choice({written(list(entry))}) to "
+            f"search among these values"
+        )
+    return f"{written(entry)} is neither a range nor a constant; {FIX}"
+
+
 def check_choices(choices: Sequence[Any]) -> None:
     """Check that choices can be told from each other and kept in a database; a ValueError says why not."""
     wrong = [choice for choice in choices if not isinstance(choice, str | Real | None)]
@@ -99,55 +122,30 @@ def check_choices(choices: Sequence[Any]) -> None:
             f"choices must be numbers, texts, bools or None, but got {written(wrong)}; name each with a string, and "
             f"let the train loop translate it"
         )
-    if not choices or len(choices) > MOST_CHOICES:
-        fix = "give fewer, or a range" if choices else "give two or more"
-        raise ValueError(f"a choice must have 1 to {MOST_CHOICES:,} values, but got {len(choices):,}; {fix}")
-    if wrong := [choice for choice in choices if isinstance(choice, Real) and not is_finite(choice)]:
+    if wrong := [choice for choice in choices if isinstance(choice, Real) and not math.isfinite(choice)]:
         raise ValueError(f"choices must be finite numbers, but got {wrong[0]}; leave it out")
     repeated = [choice for choice, count in Counter(choices).items() if count > 1]
     if repeated:
         raise ValueError(
             f"choices must differ, but got {written(repeated[0])} twice (True is 1, and 1.0 is 1); leave one out"
         )
-    if any(isinstance(choice, str) and UNREADABLE.search(choice) for choice in choices):
-        raise ValueError("choices must be texts without control characters; name each with another string")
 
 
 def _check_bounds(entry: Any) -> None:
-    """Check the bounds and the step of a range of Ray Tune; a ValueError says what is wrong."""
-    lower, upper, step = plain(entry.lower), plain(entry.upper), plain(getattr(entry.sampler, "q", None))
-    for bound in (lower, upper, step):
-        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, Real)):
-            raise ValueError(f"bounds must be numbers, but got {written(bound)}; give a number, such as 0.1")
+    """Check the bounds and the step of a range of Ray Tune for what Optuna would change without a word."""
     if type(entry).__name__ == "Integer":
-        for bound in (lower, upper):
-            if bound is None or not is_finite(bound) or bound != int(bound):
-                raise ValueError(
-                    f"bounds of whole numbers must be whole, but got {bound}; give tune.uniform, or others"
-                )
-    if lower is not None and upper is not None and lower > upper:
-        raise ValueError(f"its lower bound, {lower}, is above its upper, {upper}; give the lower one first")
-    if step is not None and type(entry.sampler.sampler).__name__.startswith("_Log"):
+        for bound in (entry.lower, entry.upper):
+            if isinstance(bound, float) and not bound.is_integer():
+                raise ValueError(f"bounds of whole numbers must be whole, but got {bound}; give others")
+    is_stepped = getattr(entry.sampler, "q", None) is not None
+    if is_stepped and type(entry.sampler.sampler).__name__.startswith("_Log"):
         raise ValueError(
             "a logarithmic range has no steps in Optuna; give tune.loguniform without steps, or tune.choice"
         )
 
 
-def _check_numbers(range_: FloatDistribution | IntDistribution) -> None:
-    """Check that samplers can compute with the bounds of a range; a ValueError says why not."""
-    low, high, step = range_.low, range_.high, range_.step
-    if not all(abs(bound) <= LARGEST for bound in (low, high)):
-        raise ValueError(f"bounds must be finite numbers, at most 1e300, but got {words_of(range_)}; give others")
-    if isinstance(range_, IntDistribution) and max(abs(low), abs(high)) > 2**53:
-        raise ValueError(f"bounds of whole numbers must be at most 2**53, but got {words_of(range_)}; give others")
-    if step is not None and (high - low) / step > MOST_STEPS:
-        raise ValueError(
-            f"a range must have at most {MOST_STEPS:,} steps, but got {words_of(range_)}; give larger steps"
-        )
-
-
 def check_range(name: str, range_: BaseDistribution, prior: Any = None) -> None:
-    """Check that the bounds of a range are finite, a database can hold its choices, and its prior lies inside."""
+    """Check that samplers can compute with the bounds of a range, and that its prior lies inside."""
     try:
         if isinstance(range_, CategoricalDistribution):
             check_choices(list(map(plain, range_.choices)))
@@ -161,6 +159,30 @@ def check_range(name: str, range_: BaseDistribution, prior: Any = None) -> None:
             f"the search space's {name}: its prior, {written(prior)}, is not in its range, {words_of(range_)}; give a "
             f"value inside, such as {middle(range_)!r}"
         )
+
+
+def _check_numbers(range_: FloatDistribution | IntDistribution) -> None:
+    bounds = (abs(range_.low), abs(range_.high))
+    if not all(bound <= LARGEST for bound in bounds):
+        raise ValueError(f"bounds must be finite numbers, at most 1e300, but got {words_of(range_)}; give others")
+    if isinstance(range_, IntDistribution) and max(bounds) > LARGEST_WHOLE:
+        raise ValueError(f"bounds of whole numbers must be at most 2**53, but got {words_of(range_)}; give others")
+
+
+def multiplied(name: str, range_: BaseDistribution, factor: int) -> BaseDistribution:
+    """Return a range with its bounds and steps, or its choices, multiplied."""
+    if factor == 1:
+        return range_
+    if isinstance(range_, CategoricalDistribution):
+        return CategoricalDistribution([choice * factor for choice in cast("Sequence[Any]", range_.choices)])
+    assert isinstance(range_, FloatDistribution | IntDistribution), "Optuna has three kinds of ranges"
+    if isinstance(range_, IntDistribution) and range_.log:
+        raise SweepError(
+            f"{name} counts for each worker, and the numbers of a logarithmic range do not divide among {factor}; give "
+            f"it choices, such as tune.choice([16, 32, 64])"
+        )
+    step: Any = None if range_.step is None else range_.step * factor
+    return type(range_)(range_.low * factor, range_.high * factor, log=range_.log, step=step)  # type: ignore[arg-type]
 
 
 def words_of(range_: BaseDistribution) -> str:
@@ -196,17 +218,13 @@ def middle(range_: BaseDistribution) -> Any:
 
 
 def nearest(range_: FloatDistribution | IntDistribution, number: float) -> float:
-    """Return the value in a range that is nearest to a number."""
-    return on_step(range_, min(max(number, range_.low), range_.high))  # Optuna makes a range end on a step
-
-
-def on_step(range_: BaseDistribution, value: Any) -> Any:
-    """Return the nearest value on the steps of a range, as people write it: 0.3 for 0.30000000000000004."""
-    if not isinstance(range_, FloatDistribution | IntDistribution) or range_.step is None:
-        return value
+    """Return the value of a range that is nearest to a number, as people write it: 0.3 for 0.30000000000000004."""
+    inside = min(max(number, range_.low), range_.high)
+    if range_.step is None:
+        return inside
     low, step = Decimal(str(range_.low)), Decimal(str(range_.step))
-    rounded = low + round((value - range_.low) / range_.step) * step
-    return int(rounded) if isinstance(range_, IntDistribution) else float(rounded)
+    on_step = low + round((inside - range_.low) / range_.step) * step  # Optuna makes a range end on a step
+    return int(on_step) if isinstance(range_, IntDistribution) else float(on_step)
 
 
 def suggest_in(trial: Trial, name: str, range_: BaseDistribution, **options: Any) -> Any:

@@ -1,19 +1,47 @@
-"""Reading the values of options as people mean them: from texts of a command line, from TOML, or from Python.
+"""Reading what a user gives: values as people mean them, and pydantic's errors in our words.
 
-Each function returns the value or raises a ValueError with the rule, which pydantic reports beside the value.
+A value comes as a text of a command line, from TOML, or from Python. Each function that reads one returns it, or raises
+a ValueError with the rule, which pydantic reports beside the value.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import re
+from collections.abc import Callable, Mapping
+from functools import wraps
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias, TypeVar
 
-from gaudi_tune.define.field_rules import is_finite
+from pydantic import BeforeValidator, ConfigDict, Field, Strict, ValidationError
 
+from gaudi_tune.base.errors import SweepError, shown_plainly, written
+from gaudi_tune.base.words import did_you_mean
+
+FORBID: ConfigDict = {"extra": "forbid"}
+"""The configuration of a dataclass that takes no other fields than its own."""
+Class = TypeVar("Class")
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+OUR_WORDS = {
+    "Input should be": "must be",
+    "String should": "must",
+    "greater than or equal to": "at least",
+    "greater than": "above",
+    "less than or equal to": "at most",
+    "less than": "below",
+    "Field required": "must be given",
+    "must be callable": "must be a function",
+    "a valid boolean": "True or False",
+    "a valid string": "a text",
+    "Value error, ": "",
+}
+"""The words that replace pydantic's in messages."""
+MOST = 10**9
+"""The largest number of epochs, steps, seconds, trials and the like."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,5})?")
 UNREADABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
@@ -28,7 +56,7 @@ def read_whole(value: Any) -> Any:
     """Return a whole number: Python takes more for one, such as True, 1_000 and digits of every script."""
     if isinstance(value, str) and _INTEGER.fullmatch(value.strip(" ")):
         return int(value)
-    if _is_number(value) and is_finite(value) and value == int(value):
+    if _is_number(value) and math.isfinite(value) and value == int(value):
         return int(value)
     raise ValueError("must be a whole number, in digits such as 20")
 
@@ -36,11 +64,9 @@ def read_whole(value: Any) -> Any:
 def read_number(value: Any) -> Any:
     """Return a number."""
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip(" ")):
-        number = float(value)
-        if number or not re.search("[1-9]", re.split("[eE]", value)[0]):  # 1e-400 is not 0
-            return number
+        return float(value)
     if _is_number(value):
-        return float(value) if is_finite(value) else math.inf
+        return float(value)
     raise ValueError("must be a number, in digits such as 2.5")
 
 
@@ -66,14 +92,69 @@ def read_path(value: Any) -> Any:
         raise ValueError("must be a path, such as results")
     path = Path(read_text(os.fspath(value)))
     try:
-        full_path = path.expanduser()
+        path.expanduser()
     except RuntimeError:
         raise ValueError(f"must be a path, and there is no user {path.parts[0]}") from None
-    too_long = any(len(os.fsencode(part)) > 255 for part in path.parts) or len(os.fsencode(full_path)) > 3000
-    if too_long:
-        raise ValueError("must be a path that a disk can have: at most 255 bytes for each name")
-    try:
-        full_path.resolve()
-    except (OSError, RuntimeError) as error:  # a loop of links
-        raise ValueError(f"must be a path that can be followed ({error})") from error
     return path
+
+
+Whole: TypeAlias = Annotated[int, BeforeValidator(read_whole)]
+Count: TypeAlias = Annotated[Whole, Field(ge=0, le=MOST)]
+Positive: TypeAlias = Annotated[Whole, Field(ge=1, le=MOST)]
+TwoOrMore: TypeAlias = Annotated[Whole, Field(ge=2, le=MOST)]
+Finite: TypeAlias = Annotated[float, BeforeValidator(read_number), Field(allow_inf_nan=False)]
+AnyText: TypeAlias = Annotated[str, BeforeValidator(read_text)]
+Text: TypeAlias = Annotated[str, Field(min_length=1), BeforeValidator(read_text)]
+Texts: TypeAlias = Annotated[tuple[Text, ...], BeforeValidator(read_texts)]
+File: TypeAlias = Annotated[Path, BeforeValidator(read_path)]
+Switch: TypeAlias = Annotated[bool, Strict()]
+
+
+def rule_of(problem: Mapping[str, Any]) -> str:
+    """Return the rule that a value breaks, in our words."""
+    message = str(problem["msg"])
+    for theirs, ours in OUR_WORDS.items():
+        message = message.replace(theirs, ours)
+    return message
+
+
+def with_our_errors(kind: type[Class]) -> type[Class]:
+    """Have a dataclass of pydantic raise a SweepError that names each wrong field, its rule and its value."""
+    init: Callable[..., None] = kind.__init__
+
+    @shown_plainly
+    @wraps(init)
+    def checked_init(self: Class, *args: Any, **values: Any) -> None:
+        try:
+            init(self, *args, **values)
+        except ValidationError as error:
+            raise SweepError("; ".join(_in_words(kind, problem) for problem in error.errors())) from error
+
+    kind.__init__ = checked_init  # type: ignore[assignment, method-assign]
+    return kind
+
+
+def _in_words(kind: type[Any], problem: Mapping[str, Any]) -> str:
+    cause = problem.get("ctx", {}).get("error")
+    if isinstance(cause, SweepError) or not problem["loc"]:  # of __post_init__, which names the field itself
+        return str(cause)
+    fields, place = kind.__pydantic_fields__, [str(part) for part in problem["loc"] if part != "[key]"]
+    if problem["type"] == "unexpected_keyword_argument":
+        return f"{kind.__name__} has no field {place[0]}{did_you_mean(place[0], list(fields))}"
+    if problem["type"] == "unexpected_positional_argument":
+        return f"{kind.__name__} takes its fields by name, such as {next(iter(fields))}=..."
+    value = "" if problem["type"] == "missing" else f", but got {written(problem['input'])}"
+    examples = fields[place[0]].examples
+    fix = f"; give {place[0]}={examples[0]}" if examples else ""
+    return f"{'.'.join(place)} {rule_of(problem)}{value}{fix}"
+
+
+def takes_one_argument(function: Function) -> Function:
+    """Return a function, if it can be called with one argument; a ValueError says why not."""
+    try:
+        inspect.signature(function, follow_wrapped=False).bind(None)
+    except TypeError as error:
+        raise ValueError(f"must take one argument ({error}); give the others with functools.partial") from error
+    except ValueError:
+        pass  # some built-in functions have no signature
+    return function

@@ -5,29 +5,23 @@ The folder ``plan`` makes it, ``show/plan_text.py`` prints it, and ``on_ray`` ru
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gaudi_tune.base.files import REPORT_FILE, SUMMARY_FILE
 from gaudi_tune.define.budget import BUDGET_OPTIONS, Budget
 from gaudi_tune.define.experiment import Experiment, RecipeName
 from gaudi_tune.define.given_objects import NOTHING_GIVEN, GivenObjects
 from gaudi_tune.define.objective import Objective
-from gaudi_tune.define.options import DEFAULT_STORAGE, SweepOptions, names_module
+from gaudi_tune.define.options import SweepOptions, names_module, resume_command
 from gaudi_tune.devices.find import Devices
 from gaudi_tune.storage.owner import Owner
 from gaudi_tune.training.training_config import ExecutionMode
 
 HOLD_OUT = "hold_out"
 """The setting of a train loop that leaves test data alone until the confirmation."""
-SUMMARY_FILE = "summary.json"
-"""The result of a sweep, in its folder. It is written when the sweep ends."""
-STUDY_FILE = "optuna.db"
-"""The study of a sweep, in its folder. ``optuna-dashboard sqlite:///.../optuna.db`` opens it."""
-REPORT_FILE = "report.html"
-"""The page with the numbers, the pictures and all trials of a sweep, in its folder."""
 
 
 class Graphs(NamedTuple):
@@ -80,8 +74,6 @@ class Plan:
     test_data_seen_by: Sequence[str] = ()
     """Earlier sweeps from which this one takes configurations, and whose winners may have been chosen by samples that
     are test data now, because they held no test data out."""
-    seconds_each: tuple[float, str] | None = None
-    """Seconds of an epoch (or step) in an earlier sweep like this one, and that sweep's name. None: there is none."""
     rungs: Sequence[int] = ()
     """The epochs, steps or seconds at which the scheduler compares trials. Empty: at none."""
     weak_trials: str = ""
@@ -141,11 +133,6 @@ class Plan:
         return self.folder / REPORT_FILE
 
     @property
-    def repeats_published(self) -> bool:
-        """Whether the baseline is a published run, not a trial of an earlier sweep."""
-        return self.options.baseline is None or self.options.baseline in self.experiment.baselines
-
-    @property
     def resumed(self) -> bool:
         """Whether an earlier sweep is resumed."""
         return self.options.resume is not None
@@ -201,16 +188,8 @@ class Plan:
             argument = f", search={search!r}" if names_module(search) else ""
             argument += ", add_trials=N" if with_more_trials else ""
             return f"build_tuner(..., resume={self.name!r}, storage={self.storage_text!r}{argument})"
-        command = [*self.command, "--resume", self.name]
-        if names_module(search):
-            command += ["--search", search]
-        if self.storage_text != str(DEFAULT_STORAGE):
-            command += ["--storage", self.storage_text]
-        if self.options.tracking_uri is not None:
-            command += ["--tracking-uri", self.options.tracking_uri]
-        if with_more_trials:
-            command += ["--add-trials", "N"]
-        return shlex.join(command)
+        line = resume_command(self.command, self.name, search, self.storage_text, self.options.tracking_uri)
+        return f"{line} --add-trials N" if with_more_trials else line
 
     @property
     def confirmations(self) -> int:

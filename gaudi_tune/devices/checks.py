@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from gaudi_tune.base.versions import installed_versions, version_of
+from gaudi_tune.base.process import installed_versions, version_of
 from gaudi_tune.devices.cores import BIND, cores_of, numa_node_of
 from gaudi_tune.devices.find import find_devices
 from gaudi_tune.devices.gaudi_node import (

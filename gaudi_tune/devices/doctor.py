@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from gaudi_tune.base.errors import first_line
-from gaudi_tune.base.versions import version_of
+from gaudi_tune.base.process import version_of
 from gaudi_tune.devices import checks, probes
 from gaudi_tune.devices.checks import Finding
 from gaudi_tune.devices.gaudi_node import MODULES, has_habana

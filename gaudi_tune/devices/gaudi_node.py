@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from gaudi_tune.base.node_cache import cache_root
-from gaudi_tune.base.versions import version_of
+from gaudi_tune.base.process import version_of
 from gaudi_tune.devices.cores import bind_to_cores_near
 from gaudi_tune.devices.hl_smi import hl_smi
 

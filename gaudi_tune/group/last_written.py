@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from gaudi_tune.base.writing import retry_while_disk_is_full
+from gaudi_tune.base.files import retry_while_disk_is_full
 from gaudi_tune.training.session import SaveFunction, WrittenCheckpoint
 
 

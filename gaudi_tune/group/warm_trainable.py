@@ -18,8 +18,8 @@ from ray.tune.result import AUTO_RESULT_KEYS, DONE, RESULT_DUPLICATE, SHOULD_CHE
 from gaudi_tune.base import names
 from gaudi_tune.base.awaited import Awaited, note_awaited
 from gaudi_tune.base.failure import Failure, FailureKind, fingerprint_of
+from gaudi_tune.base.files import retry_while_disk_is_full
 from gaudi_tune.base.place import Place
-from gaudi_tune.base.writing import retry_while_disk_is_full
 from gaudi_tune.group.errors import (
     DevicesNotReadyError,
     LostTooOftenError,

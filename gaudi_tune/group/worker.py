@@ -27,7 +27,7 @@ import ray
 from ray.train import Checkpoint
 
 from gaudi_tune.base.failure import Failure, FailureKind
-from gaudi_tune.base.writing import retry_while_disk_is_full
+from gaudi_tune.base.files import retry_while_disk_is_full
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.device_metrics import DeviceMetrics, TrialCounts
 from gaudi_tune.devices.find import DEVICE

@@ -22,7 +22,7 @@ class CheckpointCleanup:
 
     def __init__(self, plan: Plan, state: SweepState, scheduler: SweepScheduler) -> None:
         self._plan, self._state, self._scheduler = plan, state, scheduler
-        self._budget = CheckpointBudget(plan.folder, plan.options.checkpoint_bytes, delete_later)
+        self._budget = CheckpointBudget(plan.folder, plan.options.checkpoint_budget, delete_later)
         self._is_due = False
 
     def request(self) -> None:

@@ -6,7 +6,8 @@ import logging
 import threading
 from typing import Any
 
-from gaudi_tune.define.sweep_plan import STUDY_FILE, Plan
+from gaudi_tune.base.files import STUDY_FILE
+from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.announcer import Announcer
 from gaudi_tune.on_ray.state_on_disk import StateOnDisk
 from gaudi_tune.on_ray.steering import Steering

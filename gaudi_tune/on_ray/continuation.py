@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.define.sweep_plan import STUDY_FILE, Plan
+from gaudi_tune.base.files import STUDY_FILE
+from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.tune_files import SET_ASIDE
 from gaudi_tune.show.trackers.outbox import STATE_FILE, begin_again, tracked_at
 from gaudi_tune.storage.owner import OWNER_FILE

@@ -21,7 +21,7 @@ import ray
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.module_folders import folders_unknown_to_workers, note_own_ray
-from gaudi_tune.base.variables import changed_environment, temporary_environment
+from gaudi_tune.base.process import changed_environment, temporary_environment
 from gaudi_tune.base.words import last_line
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.device import CPUS_PER_WORKER

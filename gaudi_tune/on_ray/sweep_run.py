@@ -17,11 +17,12 @@ from ray.tune.schedulers import TrialScheduler
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError, place_of, users_error
 from gaudi_tune.base.failure import Failure, FailureKind
+from gaudi_tune.base.files import STUDY_FILE
 from gaudi_tune.base.kept_in_process import KeptInProcess
-from gaudi_tune.base.terminal import in_notebook
+from gaudi_tune.base.process import in_notebook
 from gaudi_tune.define.budget import REPORTS
 from gaudi_tune.define.objective import point_in
-from gaudi_tune.define.sweep_plan import STUDY_FILE, Plan
+from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.announcer import Announcer
 from gaudi_tune.on_ray.checkpoint_cleanup import CheckpointCleanup
 from gaudi_tune.on_ray.conclusion import Conclusion

@@ -18,13 +18,12 @@ from typing import Any
 from ray import tune
 from ray.tune.experiment import Trial
 
-from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.on_ray.trials import number_in
 from gaudi_tune.private.ray_tune import Saved, checkpoints_of, keep_checkpoints
 from gaudi_tune.private.tune_state import results_of
 from gaudi_tune.sweep.record.state_log import TRIALS, read_log
-from gaudi_tune.sweep.record.trial_state import number_in_name, trial_name
+from gaudi_tune.sweep.record.trial_state import number_in_name
 
 logger = logging.getLogger(__name__)
 
@@ -42,13 +41,6 @@ PUT_BACK = "9999"
 have left some where Tune looks for them."""
 SET_ASIDE = "set-aside-{}"
 """A folder in that of the sweep, for what has the names of trials that a resumed sweep trains again."""
-
-
-def reports_of(folder: Path, number: int) -> list[dict[str, Any]]:
-    """Return the reports of a trial of the sweep in ``folder``: of several reports of the same step, the last."""
-    lines = (folder / trial_name(number) / "result.json").read_text(encoding="utf-8").splitlines()
-    reports = [json.loads(line) for line in lines]
-    return list({report.get(names.STEP, report["training_iteration"]): report for report in reports}.values())
 
 
 def make_tune_part(

@@ -14,8 +14,7 @@ from ray import tune
 from gaudi_tune.base.awaited import FOLDER as GROUPS_FOLDER
 from gaudi_tune.base.errors import SweepError, shown_plainly, written
 from gaudi_tune.base.kept_in_process import NO_RESTORE
-from gaudi_tune.base.terminal import prepare_terminal
-from gaudi_tune.base.variables import changed_environment, temporary_environment
+from gaudi_tune.base.process import changed_environment, prepare_terminal, temporary_environment
 from gaudi_tune.base.words import as_text
 from gaudi_tune.define.config_file import with_file
 from gaudi_tune.define.experiment import Experiment
@@ -31,12 +30,11 @@ from gaudi_tune.on_ray.given.rays_search import source_of
 from gaudi_tune.on_ray.local_ray import TUNE_NEEDS, TUNE_SETTINGS, start_ray
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.trials import name_of
-from gaudi_tune.on_ray.tune_files import KeptState, put_back, read_kept_state, reports_of, results_so_far
+from gaudi_tune.on_ray.tune_files import KeptState, put_back, read_kept_state, results_so_far
 from gaudi_tune.plan.planner import make_plan, make_searcher
 from gaudi_tune.private import ray_tune, tune_state
 from gaudi_tune.show.confirmation import confirming
 from gaudi_tune.show.plan_text import plan_lines
-from gaudi_tune.show.reproduction import compare_with_published
 from gaudi_tune.show.result import START_AGAIN, is_useless, result_lines
 from gaudi_tune.show.summary import reopen_summary, search_of, summarise
 from gaudi_tune.show.trackers.store import variables_of_runs
@@ -281,11 +279,7 @@ class SweepTuner(tune.Tuner):
         load_lines = [tracker.load_line() for tracker in trackers]
         models = [("model", line) for line in load_lines if line is not None]
         addresses = [(tracker.name, in_words(tracker)) for tracker in trackers]
-        lines = result_lines(plan.folder, summary, [*models, *addresses])
-        published = plan.experiment.published
-        if not plan.options.baseline_only or not plan.repeats_published or published is None or not summary["best"]:
-            return lines
-        return [*compare_with_published(reports_of(plan.folder, summary["best"]["trial"]), plan, published), "", *lines]
+        return result_lines(plan.folder, summary, [*models, *addresses])
 
     def _trainable(self) -> Any:
         plan, experiment, options = self.plan, self.plan.experiment, self.plan.options

@@ -1,4 +1,4 @@
-"""Applying the options to an experiment: recipe, objectives, baseline, ranges and settings.
+"""Applying the options to an experiment: recipe, objectives, baseline and settings.
 
 What does not fit raises a SweepError. A recipe may prepare its data; everything else here is a pure function.
 """
@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.words import did_you_mean, format_value
-from gaudi_tune.define.config_file import BASELINE, merged, range_of
+from gaudi_tune.base.words import did_you_mean
 from gaudi_tune.define.experiment import Experiment, Recipe, RecipeName
 from gaudi_tune.define.objective import USUAL_MODES, Objective, usual_mode
 from gaudi_tune.define.options import SweepOptions, flag
-from gaudi_tune.define.ranges import holds, middle, words_of
+from gaudi_tune.define.ranges import holds, words_of
 from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS, scheduler_kind
 from gaudi_tune.training.training_config import TrainingConfig
 from gaudi_tune.training.trial_config import TrialConfig
@@ -37,8 +36,6 @@ class AppliedOptions(NamedTuple):
     """The experiment with the first objective, the search space and the baseline of this sweep."""
     objectives: tuple[Objective, ...]
     """All objectives of the sweep; the first is the experiment's."""
-    options: SweepOptions
-    """The options, with the settings of the published run that ``--baseline`` names."""
     recipe: RecipeName | None
     recipe_reason: str
     recipe_defaults: Recipe
@@ -52,7 +49,7 @@ class AppliedOptions(NamedTuple):
 def apply_options(
     experiment: Experiment, options: SweepOptions, device: str, winner: Mapping[str, Any] | None = None
 ) -> AppliedOptions:
-    """Apply options to an experiment.
+    """Apply options to an experiment, step by step: each changes what the one before it has left.
 
     Args:
         experiment: What to tune.
@@ -64,53 +61,28 @@ def apply_options(
         SweepError: The options do not fit, or the search space or the baseline does not fit the train loop.
     """
     recipe, reason = choose_recipe(experiment, options, device)
-    with_objectives, objectives = choose_objectives(experiment, options)
-    check_target(with_objectives, options.target)
-    options = with_published_settings(with_objectives, options)
-    ranges = options.space or {}
-    recipe_defaults = with_objectives.recipe(recipe, options.baseline)
-    with_recipe = with_objectives.for_recipe(recipe, options.workers_per_trial, options.baseline)
-    with_space = replace_ranges(with_recipe, ranges)
-    settings, fixed = choose_settings(with_space, options)
-    if winner is None:
-        with_baseline, branch_values = with_space, first_values(ranges)
-    else:
-        # The winner lacks the values that its own sweep had fixed, and the first values in a file are not about it.
-        winner = {name: value for name, value in winner.items() if name in with_space.search_space.names}
-        with_baseline, branch_values = replace(with_space, baseline={**fixed, **winner}), {}
-    check_baseline(with_baseline, options)
-    check_space(with_baseline)
-    settings = {**recipe_defaults.read_settings(), **settings}
-    if with_baseline.scale_lr:  # the learning rate of a winner is also meant for the batch of the published baseline
-        settings = {"lr_for_batch": with_space.baseline.get("batch_size", 0), **settings}
-    final = fix_hyperparameters(with_baseline, fixed, branch_values)
-    return AppliedOptions(final, objectives, options, recipe, reason, recipe_defaults, settings, winner or {})
-
-
-def with_published_settings(experiment: Experiment, options: SweepOptions) -> SweepOptions:
-    """Return the options, with the settings of the published run that ``--baseline`` names, if it names one."""
-    published_run = experiment.baselines.get(options.baseline or "")
-    if published_run is None:
-        return options
-    entries = tuple(f"{name}={value}" for name, value in published_run.settings.items())
-    return replace(options, settings=merged(entries, options.settings))
-
-
-def first_values(ranges: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the values of the first trial that the ranges of a ``--config`` file give."""
-    return {name: entry[BASELINE] for name, entry in ranges.items() if BASELINE in entry}
-
-
-def replace_ranges(experiment: Experiment, ranges: Mapping[str, Mapping[str, Any]]) -> Experiment:
-    """Return the experiment with the ranges of a ``--config`` file in place of its own."""
-    if not ranges:
-        return experiment
-    space = experiment.search_space.replace_ranges({name: range_of(name, entry) for name, entry in ranges.items()})
-    values = first_values(ranges)
-    baseline = {**experiment.baseline, **values}
-    if values:  # with another choice, a space that branches may ask for other hyperparameters
-        baseline = {name: baseline.get(name, value) for name, value in space.nearest(baseline).items()}
-    return replace(experiment, space=space, baseline=baseline)
+    recipe_defaults = experiment.recipe(recipe)
+    objectives = choose_objectives(experiment, options)
+    experiment = replace(experiment, metric=objectives[0].name, mode=objectives[0].mode)
+    check_target(experiment, options.target)
+    experiment = experiment.for_recipe(recipe, options.workers_per_trial)
+    published_batch = experiment.baseline.get("batch_size", 0)
+    given_settings, fixed = read_settings(experiment, options)
+    settings = {**recipe_defaults.read_settings(), **given_settings}
+    if experiment.scale_lr:  # the learning rate of a winner is also meant for the published batch
+        settings = {"lr_for_batch": published_batch, **settings}
+    if winner is not None:
+        winner = {name: value for name, value in winner.items() if name in experiment.search_space.names}
+        # The winner lacks the values that its own sweep had fixed.
+        experiment = replace(experiment, baseline={**fixed, **winner})
+    if options.baseline_only and not experiment.baseline:
+        raise SweepError(
+            f"--baseline-only: the experiment {experiment.name} has no baseline; give it one "
+            f"(Experiment(baseline={{...}})), or leave the option out"
+        )
+    check_space(experiment)
+    experiment = fix_hyperparameters(experiment, fixed)
+    return AppliedOptions(experiment, objectives, recipe, reason, recipe_defaults, settings, winner or {})
 
 
 def choose_recipe(experiment: Experiment, options: SweepOptions, device: str) -> tuple[RecipeName | None, str]:
@@ -129,11 +101,10 @@ def choose_recipe(experiment: Experiment, options: SweepOptions, device: str) ->
     return "full", "there is an accelerator"
 
 
-def choose_objectives(experiment: Experiment, options: SweepOptions) -> tuple[Experiment, tuple[Objective, ...]]:
-    """Return the experiment with the first objective of the sweep, and all objectives: those that the options name, or
-    else the experiment's own."""
+def choose_objectives(experiment: Experiment, options: SweepOptions) -> tuple[Objective, ...]:
+    """Return the objectives that the options name, or else the experiment's own."""
     if not options.objectives:
-        return experiment, (experiment.objective,)
+        return (experiment.objective,)
     arguments = f"--objectives {' '.join(options.objectives)}"
     objectives = tuple(_read_objective(text, experiment.objective, arguments) for text in options.objectives)
     metrics = {objective.name for objective in objectives}
@@ -145,7 +116,7 @@ def choose_objectives(experiment: Experiment, options: SweepOptions) -> tuple[Ex
             f"--scheduler {options.scheduler} compares trials by one objective, and --objectives names "
             f"{len(objectives)}; take {', '.join(schedulers[:-1])} or {schedulers[-1]}"
         )
-    return replace(experiment, metric=objectives[0].name, mode=objectives[0].mode), objectives
+    return objectives
 
 
 def _read_objective(text: str, default: Objective, arguments: str) -> Objective:
@@ -158,16 +129,12 @@ def _read_objective(text: str, default: Objective, arguments: str) -> Objective:
     """
     if text == default.name:
         return default
-    name, _, mode = text.rpartition(":")
-    if not name.strip() and mode.strip() in ("", *USUAL_MODES):
-        raise SweepError(f"{arguments}: {text!r} names no metric; give one, such as val_loss:min")
-    if name.rpartition(":")[2] in USUAL_MODES:
-        raise SweepError(f"{arguments}: {text} has two modes; give one of them")
-    if name and mode in USUAL_MODES:
-        return Objective(name, mode)
+    metric, _, mode = text.rpartition(":")
+    if mode in USUAL_MODES:
+        return Objective(metric, mode)
     if ":" not in text and (usual := usual_mode(text)) is not None:
         return Objective(text, usual, inferred=True)
-    metric = name or text
+    metric = metric or text
     raise SweepError(f"{arguments}: is more or less of {metric} better? Give {metric}:max or {metric}:min")
 
 
@@ -177,34 +144,6 @@ def check_target(experiment: Experiment, target: float | None) -> None:
     if target is not None and is_fraction and not 0 < target <= 1:
         raise SweepError(
             f"--target {target:g}: {experiment.metric} is a fraction from 0 to 1; give 0.92 for 92 %, or leave it out"
-        )
-
-
-def check_baseline(experiment: Experiment, options: SweepOptions) -> None:
-    """Check that ``--baseline-only`` has a baseline, that the ranges of a ``--config`` file are for hyperparameters
-    that exist, and that the baseline lies in them.
-    """
-    space, baseline, ranges = experiment.search_space, experiment.baseline, options.space or {}
-    if options.baseline_only and not baseline:
-        raise SweepError(
-            f"--baseline-only: the experiment {experiment.name} has no baseline; give it one "
-            f"(Experiment(baseline={{...}})), or leave the option out"
-        )
-    hyperparameters = [name for name in experiment.config_class.field_names() if name not in SET_BY_OPTIONS]
-    source = f"--config {options.config}: [space]" if options.config is not None else "space:"
-    for name in ranges:
-        if name not in hyperparameters:
-            raise SweepError(
-                f"{source} {name}: there is no such "
-                f"hyperparameter{did_you_mean(name, hyperparameters)}; there are {', '.join(hyperparameters)}"
-            )
-    outside = sorted(set(space.outside(baseline)) & set(ranges)) if baseline and ranges else []
-    if outside:
-        name = outside[0]
-        raise SweepError(
-            f"{source} {name}: the baseline has {baseline[name]!r}, which lies "
-            f"outside; widen the range, or give the baseline another value, for example {name} = "
-            f"{{..., {BASELINE} = {format_value(middle(space.ranges[name][0]))}}}"
         )
 
 
@@ -222,46 +161,45 @@ def check_space(experiment: Experiment) -> None:
         )
     fields, required = set(experiment.config_class.field_names()), set(experiment.config_class.required_names())
     outside = set(space.outside(baseline))
-    differences = {name for name, value in space.constants.items() if baseline.get(name, value) != value}
     missing = space.always_searched - set(baseline) if baseline else set()
-    baseline_keys, space_keys, common_keys = {*baseline, *space.constants}, space.names, space.always
+    first_keys, possible_keys, certain_keys = {*baseline, *space.constants}, space.names, space.always
     if baseline and not outside and not missing:  # the baseline may take a branch of the space that no draw took
-        baseline_keys = set(space.draw_with(baseline).config)
-        space_keys, common_keys = space_keys | baseline_keys, common_keys & baseline_keys
-    rules = [
-        ("the search space has keys that the train loop does not know", space_keys - fields),
-        ("the search space has keys that options give, such as --epochs; leave them out", space_keys & SET_BY_OPTIONS),
-        ("the search space lacks keys that the train loop needs", required - space_keys),
-        (
-            "the search space does not always have keys that the train loop needs (have it return a value for them "
-            "where it asks for none, or give them a default)",
-            (required & space_keys) - common_keys,
-        ),
-        ("the baseline has keys that the search space lacks", set(baseline) - (space_keys & baseline_keys)),
-        ("the baseline lacks keys that the search space asks for", missing),
-        ("the baseline lacks keys that the train loop needs", required - baseline_keys if baseline else set()),
-        (
-            "the baseline lies outside the search space in",
-            {f"{name}={baseline[name]!r} ({words[name]})" for name in outside},
-        ),
-        ("the baseline differs from the constants of the search space in", differences),
-    ]
-    problems = [f"{problem}: {', '.join(sorted(keys))}" for problem, keys in rules if keys]
-    for name in sorted(space.names & fields):
-        type_errors: dict[str, Any] = {}  # the first value with each error
-        for value in space.values(name):
-            try:
-                experiment.config_class.typed(name, value)
-            except ValueError as error:  # noqa: PERF203
-                type_errors.setdefault(str(error).partition(", but got")[0], value)
-        problems += [f"in the search space {error}, but it may be {value!r}" for error, value in type_errors.items()]
+        first_keys = set(space.draw_with(baseline).config)
+        possible_keys, certain_keys = possible_keys | first_keys, certain_keys & first_keys
+    rules = {
+        "the search space has keys that the train loop does not know": possible_keys - fields,
+        "the search space has keys that options give, such as --epochs; leave them out": possible_keys & SET_BY_OPTIONS,
+        "the search space lacks keys that the train loop needs": required - possible_keys,
+        "the search space does not always have keys that the train loop needs (have it return a value for them where "
+        "it asks for none, or give them a default)": (required & possible_keys) - certain_keys,
+        "the baseline has keys that the search space lacks": set(baseline) - (possible_keys & first_keys),
+        "the baseline lacks keys that the search space asks for": missing,
+        "the baseline lacks keys that the train loop needs": required - first_keys if baseline else set(),
+        "the baseline lies outside the search space in": {f"{n}={baseline[n]!r} ({words[n]})" for n in outside},
+        "the baseline differs from the constants of the search space in": {
+            name for name, value in space.constants.items() if baseline.get(name, value) != value
+        },
+    }
+    problems = [f"{problem}: {', '.join(sorted(keys))}" for problem, keys in rules.items() if keys]
+    problems += _type_errors(experiment)
     if problems:
-        fields_known = f". The train loop knows: {', '.join(sorted(fields - SET_BY_OPTIONS))}"
-        hint = fields_known if space_keys - fields else ""
+        hint = f". The train loop knows: {', '.join(sorted(fields - SET_BY_OPTIONS))}" if possible_keys - fields else ""
         raise SweepError(f"experiment {experiment.name}: {'; '.join(problems)}{hint}.")
 
 
-def choose_settings(experiment: Experiment, options: SweepOptions) -> tuple[dict[str, Any], dict[str, Any]]:
+def _type_errors(experiment: Experiment) -> list[str]:
+    """Return what is wrong with the types of values that the space may propose: the first value with each error."""
+    problems: dict[str, Any] = {}
+    for name in sorted(experiment.search_space.names & set(experiment.config_class.field_names())):
+        for value in experiment.search_space.values(name):
+            try:
+                experiment.config_class.typed(name, value)
+            except ValueError as error:  # noqa: PERF203
+                problems.setdefault(str(error).partition(", but got")[0], value)
+    return [f"in the search space {error}, but it may be {value!r}" for error, value in problems.items()]
+
+
+def read_settings(experiment: Experiment, options: SweepOptions) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the settings that the options give, and those of them that fix a hyperparameter."""
     sources = {"data": options.data, "model": options.model, "skip_bad_images": options.skip_bad_images or None}
     settings: dict[str, Any] = {name: source for name, source in sources.items() if source is not None}
@@ -270,8 +208,6 @@ def choose_settings(experiment: Experiment, options: SweepOptions) -> tuple[dict
         if name not in fields:
             raise SweepError(f"{flag(name)}: the experiment {experiment.name} has no such setting")
     settable = [name for name in fields if name not in {*SET_BY_OPTIONS, "data", "model"}]
-    hyperparameters = experiment.search_space.names | set(experiment.baseline)
-    fixed: dict[str, Any] = {}
     file = f" (or in {options.config})" if options.config is not None else ""
     for entry in options.settings:
         key, equals, value = entry.partition("=")
@@ -284,37 +220,26 @@ def choose_settings(experiment: Experiment, options: SweepOptions) -> tuple[dict
             settings[key] = experiment.read_value(key, value)
         except ValueError as error:
             raise SweepError(f"--set {entry}{file}: {error}") from error
-        published_value = experiment.search_space.fixed.get(key, settings[key])
-        if published_value != settings[key] and options.baseline in experiment.baselines:
-            raise SweepError(
-                f"--set {entry}{file}: --baseline {options.baseline} has {key}={published_value}; leave one of them out"
-            )
-        if key in hyperparameters:
-            fixed[key] = settings[key]
-    return settings, fixed
+    hyperparameters = experiment.search_space.names | set(experiment.baseline)
+    return settings, {name: value for name, value in settings.items() if name in hyperparameters}
 
 
-def fix_hyperparameters(
-    experiment: Experiment, fixed: Mapping[str, Any], branch_values: Mapping[str, Any]
-) -> Experiment:
+def fix_hyperparameters(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:
     """Return the experiment without the hyperparameters that are fixed for all trials.
 
     Fixing a choice may make a space that branches ask for other hyperparameters, or in other ranges. The baseline then
-    takes their values from ``branch_values``, and otherwise the middle of the range.
+    has the middle of the range.
     """
     if not fixed:
         return experiment
-    words = ", ".join(f"{name}={value}" for name, value in fixed.items())
     for name, value in fixed.items():
         ranges = experiment.search_space.ranges.get(name, [])
         if ranges and not any(holds(range_, value) for range_ in ranges):
-            choices = [choice for range_ in ranges for choice in getattr(range_, "choices", ())]
-            suggestion = did_you_mean(str(value), [choice for choice in choices if isinstance(choice, str)])
             range_words = ", or ".join(map(words_of, ranges))
-            logger.warning("--set %s=%s lies outside its range, %s%s", name, value, range_words, suggestion)
+            logger.warning("--set %s=%s lies outside its range, %s", name, value, range_words)
     space = experiment.search_space.fix(fixed)
     if not space.ranges:
+        words = ", ".join(f"{name}={value}" for name, value in fixed.items())
         raise SweepError(f"--set {words}: nothing is left to search; leave one hyperparameter to the search")
-    if not experiment.baseline:
-        return replace(experiment, space=space)
-    return replace(experiment, space=space, baseline=space.nearest({**experiment.baseline, **branch_values}))
+    baseline = space.nearest(experiment.baseline) if experiment.baseline else {}
+    return replace(experiment, space=space, baseline=baseline)

@@ -8,14 +8,8 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import pickletools
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
-from importlib.util import find_spec
-from pathlib import Path
-from types import CodeType
 from typing import Any
 
 from ray import cloudpickle
@@ -23,7 +17,6 @@ from ray.util import inspect_serializability
 
 from gaudi_tune.base.errors import SweepError, users_error
 from gaudi_tune.base.module_folders import folders_unknown_to_workers
-from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.private.ray_core import MAX_CLASS_BYTES
 from gaudi_tune.sweep.record.sweep_file import SweepFile
@@ -34,13 +27,6 @@ RESERVED_BYTES = 10**6
 PARAMETERS_MODULE = "ray.tune.registry"
 """The module of the class that holds the data of ``tune.with_parameters``. It is pickled here, before Ray runs; later
 Ray puts that data into its object store, so that its size does not matter."""
-NEEDED_IN_A_TRIAL = {
-    "transformers": {"gaudi_tune.integrations.hugging_face"},
-    "accelerate": {"gaudi_tune.integrations.hugging_face", "transformers.trainer", "transformers.TrainingArguments"},
-    "lightning": {"gaudi_tune.integrations.lightning"},
-}
-"""Libraries that a train loop can need without importing them before a trial, and the names in the code of such a loop.
-transformers' Trainer needs accelerate when its TrainingArguments are made."""
 
 
 def check(plan: Plan, sweep_file: SweepFile | None) -> list[str]:
@@ -87,18 +73,16 @@ def check_pickled(plan: Plan) -> None:
     experiment, joined = plan.experiment, plan.cluster is not None
     experiment.config_class.resolve_types()
     for field, value in (("train_loop", experiment.train_loop), ("config_class", experiment.config_class)):
-        try:
-            pickled = cloudpickle.dumps(value)
-            unpickler = _ModuleRecorder(io.BytesIO(pickled))
-            unpickler.load()
-        except Exception as error:
-            _, failures = inspect_serializability(value, name=field, print_file=io.StringIO())
+        can_be_sent, failures = inspect_serializability(value, name=field, print_file=io.StringIO())
+        if not can_be_sent:
             paths = sorted(f"{' -> '.join(map(str, part.path))} is a {type(part.obj).__name__}" for part in failures)
             raise SweepError(
-                f"{field} cannot be sent to a worker ({error}){''.join(f'; {path}' for path in paths)}. Make it inside "
-                f"the train loop, or in a module of yours that the train loop imports"
-            ) from error
-        check_libraries(pickled)
+                f"{field} cannot be sent to a worker: {'; '.join(paths)}. Make it inside the train loop, or in a "
+                f"module of yours that the train loop imports"
+            )
+        pickled = cloudpickle.dumps(value)
+        unpickler = _ModuleRecorder(io.BytesIO(pickled))
+        unpickler.load()
         packages = {module.partition(".")[0] for module in unpickler.modules}
         unknown = sorted(name for name in packages if not _found_by_workers(name, joined=joined))
         if unknown:
@@ -113,43 +97,6 @@ def check_pickled(plan: Plan) -> None:
                 f"{MAX_CLASS_BYTES / 1e6:.0f} MB; load the data inside the train loop, or give it to the Experiment as "
                 f"tune.with_parameters(train_loop, data=...)"
             )
-
-
-def check_libraries(pickled: bytes) -> None:
-    """Check that the libraries are installed which the pickled train loop, or a module of the user's, will need."""
-    missing = [library for library in NEEDED_IN_A_TRIAL if find_spec(library) is None]
-    if not missing:
-        return
-    used = {text for _, text, _ in pickletools.genops(pickled) if isinstance(text, str)}  # names in its code among them
-    for code in _users_code():
-        used.update(_names_in(code))
-    packages = {name.partition(".")[0] for name in used}
-    if "transformers" in packages and any(name.endswith("TrainingArguments") for name in used):
-        used.add("transformers.TrainingArguments")
-    for library in missing:
-        if used & NEEDED_IN_A_TRIAL[library]:
-            raise SweepError(
-                f"the train loop uses a trainer that needs {library}, which is not installed: pip install {library}"
-            )
-
-
-def _users_code() -> Iterator[CodeType]:
-    """Yield the code of each imported module of the user's."""
-    not_the_users = {*sys.stdlib_module_names, "gaudi_tune", "__mp_main__"}  # the last may be an earlier script
-    for name, module in sys.modules.copy().items():
-        file = Path(getattr(module, "__file__", None) or "")
-        is_installed = "site-packages" in file.parts or name.partition(".")[0] in not_the_users
-        if not is_installed and file.suffix == ".py" and file.is_file():
-            with suppress(SyntaxError, ValueError):  # it was changed after the import
-                yield compile(file.read_bytes(), file, "exec")
-
-
-def _names_in(code: CodeType) -> Iterator[str]:
-    """Yield the names of modules, globals and attributes that code uses, in its functions too."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names_in(constant)
 
 
 def _found_by_workers(module: str, *, joined: bool) -> bool:
@@ -175,19 +122,14 @@ class _ModuleRecorder(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def _unchecked(options: SweepOptions) -> list[str]:
-    """Return a fact for each option that only the train loop understands."""
-    values = {"data": options.data, "model": options.model}
-    return [
-        f"{name} {value}: not checked, since the experiment has no check" for name, value in values.items() if value
-    ]
-
-
 def check_trials(plan: Plan) -> list[str]:
     """Check that the baseline, or any proposal if there is none, can load its data and model and train with every batch
     size of the space. Return the facts that the experiment's own check reports.
     """
     experiment, workers = plan.experiment, plan.options.workers_per_trial
+    sources = {"data": plan.options.data, "model": plan.options.model}  # which only the train loop understands
+    reason = "not checked, since the experiment has no check"
+    unchecked = [f"{name} {source}: {reason}" for name, source in sources.items() if source]
     config = experiment.config_with(plan.settings)
     try:
         if isinstance(config, TrainingConfig):
@@ -201,10 +143,10 @@ def check_trials(plan: Plan) -> list[str]:
                         f"take another width, or --set batch_size=N"
                     ) from error
             config = replace(config, batch_size=sizes[-1])
-        facts = experiment.check(config) if experiment.check is not None else _unchecked(plan.options)
+        facts = experiment.check(config) if experiment.check is not None else unchecked
     except (ValueError, OSError) as error:
         raise SweepError(str(error)) from error
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # of the user's check
         raise SweepError(f"check raised {users_error(error)}; a ValueError tells the user what to correct") from error
     if not (isinstance(facts, list | tuple) and all(isinstance(fact, str) for fact in facts)):
         raise SweepError(f"check must return a list of texts for the plan, which may be empty, but returned {facts!r}")

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import os
-import re
 import socket
 from collections.abc import Mapping
-from dataclasses import replace
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.module_folders import uses_own_ray
 from gaudi_tune.base.words import counted, is_digits
 from gaudi_tune.define.options import SweepOptions
-from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.find import Devices, find_devices
 
 TRAIN_V2 = "RAY_TRAIN_V2_ENABLED"
 """Variable with which Ray Train chooses its version when it is imported; without it, version 2."""
-SECONDS = r"(TUNE|RAY_TRAIN)_\w+_S"
-"""Variables that Ray Tune and Ray Train read as a number of seconds."""
 CONNECT_TIMEOUT_S = 8
 """How long the head of a cluster may take to accept a connection. Ray itself would try for minutes."""
 
 
 def connect(options: SweepOptions) -> tuple[Devices, str | None]:
     """Return the devices that the options name, and the cluster that has them in words, or None for this machine."""
-    check_variables(os.environ)
+    check_train_version(os.environ.get(TRAIN_V2, "1"))
     nodes = join_cluster(options.address)
     try:
         devices = find_devices(options.device, nodes)
@@ -39,38 +32,13 @@ def connect(options: SweepOptions) -> tuple[Devices, str | None]:
     return devices, f"{ray.get_runtime_context().gcs_address}, {counted(len(nodes), 'node')}"
 
 
-def check_variables(variables: Mapping[str, str]) -> None:
-    """Check the environment variables with which Ray would fail only when trials run."""
-    train_v2 = variables.get(TRAIN_V2, "1")
+def check_train_version(train_v2: str) -> None:
+    """Check that the environment leaves version 2 of Ray Train on: with the other, trials would fail."""
     if train_v2.lower() not in ("1", "true"):
         raise SweepError(
             f"{TRAIN_V2}={train_v2} in the environment switches to the old version of Ray Train, with which a sweep "
             f"does not work; remove it, or set it to 1"
         )
-    for name, value in variables.items():
-        if re.fullmatch(SECONDS, name) and not re.fullmatch(r"auto|none|\d+\.?\d*", value.lower()):
-            raise SweepError(
-                f"{name}={value} in the environment: Ray reads it as a number of seconds; remove it, or set it to one"
-            )
-
-
-def with_free_resources(plan: Plan) -> Plan:
-    """Return the plan. If the cluster that it joins has fewer free devices than the sweep needs, because others use
-    them, ``plan.cluster`` says so."""
-    import ray
-
-    if plan.cluster is None or uses_own_ray():
-        return plan
-    free, workers = ray.available_resources(), plan.groups * plan.options.workers_per_trial
-    shortages = []
-    for name, per_worker in plan.devices.type.worker_resources(plan.trials_per_device).items():
-        required = math.ceil(round(workers * per_worker, 4))
-        if free.get(name, 0) < required:
-            shortages.append(f"{int(free.get(name, 0))} of the {required} {name}")
-    if not shortages:
-        return plan
-    note = f"where only {' and '.join(shortages)} that this sweep wants are free, and trials wait for the rest"
-    return replace(plan, cluster=f"{plan.cluster}, {note}")
 
 
 def join_cluster(address: str | None) -> list[Mapping[str, float]] | None:

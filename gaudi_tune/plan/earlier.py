@@ -1,10 +1,9 @@
-"""What a sweep takes from earlier ones: how it began if it is resumed, a baseline, good configurations
-(``--learn-from``), and how long an epoch takes. :func:`read_earlier` reads it all, once.
+"""What a sweep takes from earlier ones: how it began if it is resumed, a baseline, and good configurations
+(``--learn-from``). :func:`read_earlier` reads it all, once.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -12,18 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.define.budget import BUDGET_OPTIONS
+from gaudi_tune.base.files import SWEEP_FILE
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import RESUME_AUTO, SEEDS, SweepOptions, checked, names_on_resume
 from gaudi_tune.define.ranges import holds
-from gaudi_tune.define.search_space import SearchSpace, hyperparameter
+from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.define.sweep_plan import HOLD_OUT, Plan
+from gaudi_tune.define.trial_proxy import hyperparameter
 from gaudi_tune.sweep.record.sweep_file import (
-    SWEEP_FILE,
     SweepFile,
     earlier_sweep,
-    last_summaries,
     read_sweep_file,
     sweep_of_checkpoint,
     sweep_to_resume,
@@ -33,8 +31,6 @@ from gaudi_tune.sweep.record.sweep_file import (
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-MAX_UNIT_S = 1e7
-"""Seconds that an epoch may have taken in an earlier sweep: a third of a year. More is damage."""
 MAX_LEARNED = 5
 """How many trials of each sweep are learned from: the best of those that fit the search space."""
 
@@ -52,23 +48,12 @@ class EarlierSweeps(NamedTuple):
     """The trials of each sweep of ``--learn-from``."""
     winner: Mapping[str, Any] | None = None
     """The configuration that becomes the baseline (``--baseline``)."""
-    summaries: Iterable[tuple[str, Mapping[str, Any]]] = ()
-    """Names and summaries of the sweeps in the storage, the latest first. Each is read when the iterator reaches it."""
     checkpoint_held_out: bool = False
     """Whether the sweep of the checkpoint that ``--evaluate`` names held test data out."""
 
 
-class Learned(NamedTuple):
-    """What an earlier sweep teaches about a search space."""
-
-    configs: list[dict[str, Any]]
-    """The best configurations, the best first, by the study's names. New hyperparameters are missing in them."""
-    description: str
-    """How much could be learned, in words."""
-
-
 def resumed_if_begun(options: SweepOptions) -> SweepOptions:
-    """Return the options that ``--resume auto`` stands for: those of a new sweep, or of one that goes on.
+    """Return the options that ``--resume auto`` stands for: those of a new sweep, or of one that continues.
 
     So the same command line may be run again and again. Options that it kept from the beginning are not said again.
 
@@ -111,21 +96,20 @@ def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: st
         checkpoint_sweep = sweep_of_checkpoint(options.evaluate, experiment.name)
         checkpoint_held_out = checkpoint_sweep is not None and bool(checkpoint_sweep.options.get("seeds"))
     storage = Path(address) if address else options.storage
-    baseline_is_sweep = options.baseline is not None and options.baseline not in experiment.baselines
-    if not (options.learn_from or baseline_is_sweep):
-        return EarlierSweeps(summaries=last_summaries(options.storage), checkpoint_held_out=checkpoint_held_out)
+    if not (options.learn_from or options.baseline):
+        return EarlierSweeps(checkpoint_held_out=checkpoint_held_out)
     from gaudi_tune.sweep.search.stored_study import config_of_trial, stored_trials  # half a second
 
     # By folder: a sweep may be named twice, by its name and by its folder.
     files = dict(earlier_sweep("--learn-from", sweep, storage, experiment.name) for sweep in options.learn_from)
     sources, trials = list(files.values()), [stored_trials(folder) for folder in files]
     winner = None
-    if baseline_is_sweep:
+    if options.baseline:
         sweep, number = options.baseline_trial
         folder, sweep_file = earlier_sweep("--baseline", sweep, storage, experiment.name)
         sources.append(sweep_file)
         winner = winner_of(folder) if number is None else config_of_trial(folder, number)
-    return EarlierSweeps(None, None, sources, trials, winner, last_summaries(options.storage), checkpoint_held_out)
+    return EarlierSweeps(None, None, sources, trials, winner, checkpoint_held_out)
 
 
 def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
@@ -136,7 +120,6 @@ def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
     """
     learn_from, resumed = plan.options.learn_from, earlier.resumed
     if resumed is not None:
-        notes = [f"learns from {', '.join(learn_from)}, as it began"] if learn_from else []
         original = str(resumed.options["name"])
         return replace(
             plan,
@@ -144,49 +127,47 @@ def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
             origin=resumed.origin if plan.name == original else original,
             start_time=resumed.began,
             learned=resumed.learned,
-            learning_notes=notes,
+            learning_notes=[f"learns from {', '.join(learn_from)}, as it began"] if learn_from else [],
             test_data_seen_by=resumed.seen_by,
         )
-    sources = earlier.sources[: len(earlier.trials)]  # the last source may be a baseline's
-    learned = [
-        learned_from(source, trials, plan.experiment) for source, trials in zip(sources, earlier.trials, strict=True)
-    ]
-    # A sweep that proposes nothing repeats nothing.
-    seed = plan.options.seed if plan.options.baseline_only else unused_seed(plan.options.seed, earlier.sources)
-    moved = f"--seed {seed}, since {plan.options.seed} would propose again what they tried"
+    configs: list[dict[str, Any]] = []
+    notes: list[str] = []
+    for source, trials in zip(earlier.sources, earlier.trials, strict=False):  # the last source may be a baseline's
+        best, description = learned_from(source, trials, plan.experiment)
+        configs += best
+        notes.append(f"learns from {source.options['name']}: {description}")
+    seed = plan.options.seed
+    if not plan.options.baseline_only:  # a sweep that proposes nothing repeats nothing
+        seed = unused_seed(seed, earlier.sources)
+    if seed != plan.options.seed:
+        notes.append(f"--seed {seed}, since {plan.options.seed} may propose again what they tried")
     return replace(
         plan,
         options=replace(plan.options, seed=seed),
-        learned=without_repeats(plan.experiment, [config for lesson in learned for config in lesson.configs]),
-        learning_notes=[*(lesson.description for lesson in learned), *([moved] if seed != plan.options.seed else [])],
+        learned=without_repeats(plan.experiment, configs),
+        learning_notes=notes,
         test_data_seen_by=sweeps_that_saw_test_data(plan, earlier.sources),
-        seconds_each=unit_seconds(plan, earlier.summaries),
     )
 
 
 def unused_seed(seed: int, sources: Sequence[SweepFile]) -> int:
-    """Return this seed, or the next one if an earlier sweep had it, or a sweep that the earlier one learned from may
-    have had it: trials with the same seed would be proposed and trained again."""
-    seeds = [int(source.options.get("seed", 0)) for source in sources]
-    lowest = [
-        0 if source.options.get("learn_from") or source.options.get("baseline") else seed
-        for source, seed in zip(sources, seeds, strict=True)
-    ]
-    is_repeat = any(low <= seed <= high for low, high in zip(lowest, seeds, strict=True))
-    return (max(seeds) + 1) % SEEDS if is_repeat else seed
+    """Return this seed, or the next one after those of earlier sweeps: with the same seed, the same trials would be
+    proposed and trained again. A sweep that learned from others has a higher seed than they have."""
+    highest = max((int(source.options.get("seed", 0)) for source in sources), default=-1)
+    return seed if seed > highest else (highest + 1) % SEEDS
 
 
 def without_repeats(experiment: Experiment, configs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the different ones of learned configurations, without the baseline, which is tried anyway."""
-    distinct_configs: list[dict[str, Any]] = []
+    baseline: dict[str, Any] = {}
     if experiment.baseline:
         draw = experiment.search_space.draw_with(experiment.baseline)
-        distinct_configs.append({study_name: draw.config[name] for name, study_name in draw.study_names.items()})
-    baseline = distinct_configs[:]
+        baseline = {study_name: draw.config[name] for name, study_name in draw.study_names.items()}
+    distinct: list[dict[str, Any]] = []
     for config in configs:
-        if config not in distinct_configs:
-            distinct_configs.append(config)
-    return distinct_configs[len(baseline) :]
+        if config not in (baseline, *distinct):
+            distinct.append(config)
+    return distinct
 
 
 def sweeps_that_saw_test_data(plan: Plan, sources: Sequence[SweepFile]) -> list[str]:
@@ -205,37 +186,11 @@ def sweeps_that_saw_test_data(plan: Plan, sources: Sequence[SweepFile]) -> list[
     return list(dict.fromkeys(sweeps))
 
 
-def unit_seconds(plan: Plan, summaries: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[float, str] | None:
-    """Return how many seconds an epoch (or step) took in the latest sweep that trained the same on the same kind of
-    device, and that sweep's name; None if there is no such sweep."""
-    fingerprint = _training_fingerprint(
-        {
-            "experiment": plan.experiment.name,
-            "recipe": plan.recipe,
-            "device": plan.devices.type.kind,
-            "workers_per_trial": plan.options.workers_per_trial,
-            "trials_per_device": plan.trials_per_device,
-            "settings": plan.settings,
-        }
-    )
-    for name, summary in summaries:
-        seconds = (summary.get("seconds_each") or {}).get(plan.budget.unit)
-        if isinstance(seconds, float) and 0 < seconds < MAX_UNIT_S and _training_fingerprint(summary) == fingerprint:
-            return seconds, name
-    return None
-
-
-def _training_fingerprint(summary: Mapping[str, Any]) -> str:
-    """Return a text that is equal for sweeps that trained the same."""
-    entries = {key: summary.get(key) for key in ("experiment", "recipe", "device", "workers_per_trial")}
-    entries["recipe"] = entries["recipe"] or "full"  # as older summaries say of an experiment without recipes
-    entries["trials_per_device"] = summary.get("trials_per_device", 1)
-    settings = {name: value for name, value in (summary.get("settings") or {}).items() if name not in BUDGET_OPTIONS}
-    return json.dumps({**entries, "settings": settings}, sort_keys=True, default=str)
-
-
-def learned_from(source: SweepFile, trials: Sequence[FrozenTrial], experiment: Experiment) -> Learned:
-    """Return what the trials of an earlier sweep teach about the search space of an experiment.
+def learned_from(
+    source: SweepFile, trials: Sequence[FrozenTrial], experiment: Experiment
+) -> tuple[list[dict[str, Any]], str]:
+    """Return the best configurations of an earlier sweep by the study's names, the best first, and how much could be
+    learned, in words.
 
     Raises:
         SweepError: The sweep has another objective, or none of its trials fits.
@@ -249,14 +204,17 @@ def learned_from(source: SweepFile, trials: Sequence[FrozenTrial], experiment: E
         )
     if not trials:
         raise SweepError(f"--learn-from {sweep}: its study is gone, or has no trials; leave it out")
-    learned = best_that_fit(trials, experiment.search_space, experiment.objective)
-    if not learned.configs:
-        raise SweepError(f"--learn-from {sweep}: {learned.description}; leave it out, or widen the ranges")
-    return learned._replace(description=f"learns from {sweep}: {learned.description}")
+    configs, description = best_that_fit(trials, experiment.search_space, experiment.objective)
+    if not configs:
+        raise SweepError(f"--learn-from {sweep}: {description}; leave it out, or widen the ranges")
+    return configs, description
 
 
-def best_that_fit(trials: Sequence[FrozenTrial], space: SearchSpace, objective: Objective) -> Learned:
-    """Return the best trials that fit a search space, which may differ from the one that they were drawn from.
+def best_that_fit(
+    trials: Sequence[FrozenTrial], space: SearchSpace, objective: Objective
+) -> tuple[list[dict[str, Any]], str]:
+    """Return the best configurations that fit a search space, which may differ from the one that they were drawn from,
+    and in words how many fit. Hyperparameters that the space lacks are left out.
 
     Args:
         trials: The trials of one study.
@@ -265,18 +223,21 @@ def best_that_fit(trials: Sequence[FrozenTrial], space: SearchSpace, objective: 
     """
     from gaudi_tune.sweep.search.sampler_view import best_report  # which imports Optuna
 
-    best_reports = [(trial, report) for trial in trials if (report := best_report(trial, objective))]
     outside: Counter[str] = Counter()
     fitting: list[tuple[float, dict[str, Any]]] = []
-    for trial, (_, value) in best_reports:
-        if trial.state.name == "FAIL":
+    old_names: set[str] = set()
+    for trial in trials:
+        report = best_report(trial, objective)
+        if report is None:
+            continue
+        old_names |= set(trial.params)
+        if trial.state.name == "FAIL":  # however good it was
             continue
         misfits = [name for name, value in trial.params.items() if not _fits(space, name, value)]
         outside.update(misfits)
         config = {name: value for name, value in trial.params.items() if name in space.study_ranges}
         if config and not misfits:
-            fitting.append((objective.score(value), config))
-    old_names = {name for trial, _ in best_reports for name in trial.params}
+            fitting.append((objective.score(report[1]), config))
     facts = [
         f"{len(fitting)} of {len(trials)} trials fit",
         *(f"{name} is new" for name in sorted(space.study_ranges.keys() - old_names)),
@@ -287,7 +248,7 @@ def best_that_fit(trials: Sequence[FrozenTrial], space: SearchSpace, objective: 
     for _, config in sorted(fitting, key=lambda pair: -pair[0]):
         if config not in best:
             best.append(config)
-    return Learned(best[:MAX_LEARNED], ", ".join(facts))
+    return best[:MAX_LEARNED], ", ".join(facts)
 
 
 def _fits(space: SearchSpace, name: str, value: Any) -> bool:

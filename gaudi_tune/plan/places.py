@@ -25,9 +25,10 @@ LOCKED_FOR_S = 5.0
 
 def check_places(experiment: Experiment, options: SweepOptions, uri: str, name: str) -> None:
     """Check that the files of a sweep can be written, and that it can be tracked at this address."""
-    check_storage(options.storage.expanduser())
+    storage = options.storage.expanduser()
+    _check_writable(storage, f"--storage {storage}")
     if options.resume is not None:
-        _check_writable(options.storage.expanduser() / name, f"--resume {options.resume}")
+        _check_writable(storage / name, f"--resume {options.resume}")
     check_store(uri, experiment.name)
     if options.register is None:
         return
@@ -39,11 +40,6 @@ def check_places(experiment: Experiment, options: SweepOptions, uri: str, name: 
     check_registry(uri, options.register)
 
 
-def check_storage(storage: Path) -> None:
-    """Check that the folder of a sweep can be written there."""
-    _check_writable(storage, f"--storage {storage}")
-
-
 def _check_writable(folder: Path, option: str) -> None:
     """Check that a folder exists or can be made, that files can be made in it, and that the disk has room."""
     existing = folder
@@ -52,9 +48,7 @@ def _check_writable(folder: Path, option: str) -> None:
     if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
         problem = "you may not write to" if existing.is_dir() else "this is not a folder:"
         raise SweepError(f"{option}: {problem} {existing}; give a folder in which you may write")
-    size, _, free = shutil.disk_usage(existing)
-    if not size:  # such as /proc
-        raise SweepError(f"{option}: {existing} belongs to the kernel and keeps no files; give a folder on a disk")
+    free = shutil.disk_usage(existing).free
     if free < LEAST_FREE:
         raise SweepError(
             f"{option}: {existing} has {free / 2**20:.1f} MB of free space, and a sweep needs at least "
@@ -76,8 +70,6 @@ def check_store(uri: str, experiment: str) -> None:
         raise SweepError(f"{option}: {file.parent} is not a folder; make it, or give another address")
     if not file.exists():  # MLflow makes it
         return
-    if not (file.is_file() and os.access(file, os.R_OK | os.W_OK)):
-        raise SweepError(f"{option}: {file} is not a file that you can read and write; give another address")
     try:
         # Not mode=ro: the first reader after a killed writer must be able to roll its transaction back.
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=LOCKED_FOR_S)) as database:

@@ -14,10 +14,10 @@ from gaudi_tune.define.options import RAYS, SweepOptions, checked, resumed, with
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.plan.apply import apply_options
 from gaudi_tune.plan.check import check
-from gaudi_tune.plan.connect import connect, with_free_resources
+from gaudi_tune.plan.connect import connect
+from gaudi_tune.plan.decide_plan import decide_plan
 from gaudi_tune.plan.earlier import add_earlier, read_earlier, resumed_if_begun
 from gaudi_tune.plan.places import check_places
-from gaudi_tune.plan.settle import settle
 from gaudi_tune.plan.storage import check_name_is_free, find_storages
 from gaudi_tune.show.notify import webhook
 from gaudi_tune.show.trackers.store import tracking_uri
@@ -42,7 +42,7 @@ def make_plan(
     Args:
         experiment: What to tune.
         options: How to tune it.
-        given: Objects of Optuna and Ray Tune to use, some in place of what the options name.
+        objects: Objects of Optuna and Ray Tune to use, some in place of what the options name.
         when_decided: A function that is called with the plan before data, model and sampler are tried, which may take
             seconds.
 
@@ -65,8 +65,10 @@ def make_plan(
     devices, cluster = connect(options)
     applied = apply_options(experiment, options, devices.type.kind, earlier.winner)
     hold_out = earlier.checkpoint_held_out
-    plan = settle(applied, devices, name, uri, cluster, hold_out=hold_out, max_concurrent=objects.max_concurrent)
-    plan = with_free_resources(add_earlier(plan, earlier))
+    plan = decide_plan(
+        applied, options, devices, name, uri, cluster, hold_out=hold_out, max_concurrent=objects.max_concurrent
+    )
+    plan = add_earlier(plan, earlier)
     when_decided(plan)
     from gaudi_tune.sweep.search.samplers import try_sampler  # half a second, in which Ray may start
 
@@ -83,7 +85,7 @@ def make_plan(
 
 
 def in_its_storage(options: SweepOptions, folder: Path | None) -> SweepOptions:
-    """Return the options of a sweep that is resumed from ``folder``: without a name it goes on where it is."""
+    """Return the options of a sweep that is resumed from ``folder``: without a name it continues where it is."""
     if folder is None or options.name is not None or options.storage.expanduser().resolve() == folder.parent:
         return options
     return replace(options, storage=folder.parent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from gaudi_tune.base.words import counted, duration
@@ -22,9 +21,8 @@ def plan_lines(plan: Plan) -> list[str]:
         ("grow", _growth(plan)),
         ("start", f"from {_baseline(plan)}" if plan.options.baseline else ""),
         *(("known", note) for note in plan.learning_notes),
-        ("config", f"{plan.options.config}{_ranges(plan)}" if plan.options.config is not None else ""),
+        ("config", str(plan.options.config or "")),
         ("ray", _cluster(plan)),
-        ("time", _duration(plan)),
         ("files", f"{copy_address}, a copy of {plan.folder}" if plan.address else str(plan.folder)),
         ("mlflow", plan.tracking_uri),
     ]
@@ -67,7 +65,7 @@ def _rows_of_devices(plan: Plan) -> list[tuple[str, str]]:
 def _search(plan: Plan) -> str:
     options, name = plan.options, f"{plan.name}{_continues(plan)}"
     if options.baseline_only:
-        baseline = "the baseline" if plan.repeats_published else _baseline(plan)
+        baseline = _baseline(plan) if options.baseline else "the baseline"
         return f"{name}: {baseline} alone, at most {plan.budget}"
     start = "the baseline first" if plan.experiment.baseline else "no baseline, the sampler proposes the first"
     line = (
@@ -162,33 +160,11 @@ def _growth(plan: Plan) -> str:
 
 
 def _baseline(plan: Plan) -> str:
-    if plan.repeats_published and plan.experiment.published:
-        return f"the baseline {plan.options.baseline}: {plan.experiment.published.source}"
     sweep, number = plan.options.baseline_trial
     return f"the winner of {sweep}" if number is None else f"trial {number} of {sweep}"
-
-
-def _ranges(plan: Plan) -> str:
-    """Return the ranges that the configuration file changes."""
-    ranges_in_words = plan.experiment.search_space.in_words()
-    ranges = [f"{name} in {ranges_in_words[name]}" for name in plan.options.space or {} if name in ranges_in_words]
-    return f": {', '.join(ranges)}" if ranges else ""
 
 
 def _cluster(plan: Plan) -> str:
     if not plan.cluster:
         return ""
     return f"joins the cluster at {plan.cluster}; devices that other sweeps there use are not free for this one"
-
-
-def _duration(plan: Plan) -> str:
-    """Return how long the sweep takes if no trial is stopped early; "" if that is unknown or below a second."""
-    if plan.seconds_each is None or plan.resumed:  # the plan does not know what is left of a resumed sweep
-        return ""
-    unit_s, sweep = plan.seconds_each
-    rounds = math.ceil(plan.num_samples / plan.groups) + math.ceil(plan.confirmations / plan.groups)
-    total_s, unit = rounds * plan.budget.total * unit_s, plan.budget.unit
-    if total_s < 1:
-        return ""
-    condition = f"if no trial is stopped early and each {unit} takes {unit_s:.3g} s, the average in {sweep}"
-    return f"about {duration(total_s)} once the workers are up, {condition}"

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gaudi_tune.base import names
-from gaudi_tune.base.terminal import in_notebook
+from gaudi_tune.base.process import in_notebook
 from gaudi_tune.base.words import counted, duration, format_params, format_score, format_value, last_line
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.confirmation import confirming

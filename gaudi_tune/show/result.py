@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gaudi_tune.base.files import REPORT_FILE, SUMMARY_FILE
 from gaudi_tune.base.words import counted, format_params, format_value, in_columns
-from gaudi_tune.define.sweep_plan import REPORT_FILE, SUMMARY_FILE
 from gaudi_tune.show.confirmation import in_lines
 from gaudi_tune.sweep.record.device_time import shares_of
 from gaudi_tune.sweep.record.events import CTRL_C

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from gaudi_tune.base import names
+from gaudi_tune.base.files import SUMMARY_FILE, atomic_write, retry_while_disk_is_full
 from gaudi_tune.base.words import counted, last_line
-from gaudi_tune.base.writing import atomic_write, retry_while_disk_is_full
 from gaudi_tune.define.experiment import CHECKPOINT
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
-from gaudi_tune.define.sweep_plan import SUMMARY_FILE, Plan
+from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.confirmation import confirmed
 from gaudi_tune.sweep.record.outcome import failure_of
 from gaudi_tune.sweep.record.sweep_file import SUMMARY_VERSION, read_summary

@@ -16,8 +16,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from gaudi_tune.base.reading import read_regular_file
-from gaudi_tune.base.writing import atomic_write
+from gaudi_tune.base.files import atomic_write, read_regular_file
 from gaudi_tune.storage.appended import PART, AppendedFile
 from gaudi_tune.storage.owner import BEAT_S, OWNER_FILE, Owner, beaten, new_owner, stored_owner, take
 from gaudi_tune.storage.remote import Remote

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.reading import from_json, read_json_text
+from gaudi_tune.base.files import from_json, read_json_text
 from gaudi_tune.storage.remote import Remote
 
 OWNER_FILE = "owner.json"

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.reading import open_regular_file
+from gaudi_tune.base.files import open_regular_file
 
 ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.DOTALL)
 """An address; in a Path, the two slashes have become one."""

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gaudi_tune.base.writing import atomic_write
+from gaudi_tune.base.files import atomic_write
 
 STATE_FILE = "state.pt"
 """The file in a checkpoint's directory that holds the state of the trial."""

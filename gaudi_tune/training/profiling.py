@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gaudi_tune.base.writing import atomic_write
+from gaudi_tune.base.files import atomic_write
 from gaudi_tune.devices.device import DeviceType
 
 logger = logging.getLogger(__name__)

@@ -67,7 +67,7 @@ def test_a_changed_file_has_another_fingerprint(tmp_path: Path) -> None:
     assert fingerprint("a_name_on_the_hub") == ["a_name_on_the_hub"]
 
 
-def test_one_runs_a_block_first_and_alone_and_the_others_run_it_together(tmp_path: Path) -> None:
+def test_one_runs_a_block_alone_before_the_others(tmp_path: Path) -> None:
     seen: list[str] = []
     together = threading.Barrier(3)
 
@@ -85,7 +85,7 @@ def test_one_runs_a_block_first_and_alone_and_the_others_run_it_together(tmp_pat
     assert seen == ["in", "out", "in", "in", "in"]
 
 
-def test_where_the_first_fails_another_is_the_first(tmp_path: Path) -> None:
+def test_another_process_is_the_first_after_a_failure(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="lost"), first_alone(tmp_path, {}):
         raise OSError("lost")
     with first_alone(tmp_path, {}):

@@ -33,8 +33,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from gaudi_tune.base.files import STUDY_FILE, SUMMARY_FILE
 from gaudi_tune.define.options import PROJECT_ROOT
-from gaudi_tune.define.sweep_plan import STUDY_FILE, SUMMARY_FILE
 from gaudi_tune.sweep.record.device_time import IDLE
 from gaudi_tune.sweep.record.state_log import TRIALS, read_log
 from gaudi_tune.sweep.search.stored_study import stored_trials

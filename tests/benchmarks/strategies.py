@@ -31,7 +31,8 @@ from ray.tune.search.optuna import OptunaSearch
 
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective, point_in
-from gaudi_tune.define.search_space import SearchSpace, WithPrior
+from gaudi_tune.define.ranges import WithPrior
+from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
 from gaudi_tune.sweep.policies.schedulers.scheduler import Scheduler

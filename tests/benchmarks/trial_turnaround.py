@@ -35,8 +35,8 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.tune_bert import EXPERIMENT
 from gaudi_tune.base import names
-from gaudi_tune.base.variables import temporary_environment
-from gaudi_tune.cli import command_line
+from gaudi_tune.base.process import temporary_environment
+from gaudi_tune.cli.run import run
 from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
 from gaudi_tune.sweep.record.sweep_file import read_summary
 
@@ -131,7 +131,7 @@ def run_command(trials: int, device: str) -> dict[str, Any]:
     """Run the command that a user of this project runs, and return its times."""
     with tempfile.TemporaryDirectory() as storage:
         options = options_of("warm", trials, storage, device)
-        assert command_line.run(STAMPED, options, ["python", __file__]) == 0
+        assert run(STAMPED, options, ["python", __file__]) == 0
         folder = Path(storage, str(options.name))
         reports = [read_last_report(file) for file in folder.glob("*/result.json")]
         sweep_s = read_summary(folder)["wall_s"]

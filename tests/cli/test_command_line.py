@@ -73,7 +73,7 @@ def test_help_imports_nothing_that_takes_seconds() -> None:
         ({"tracking_uri": "http://team:5000"}, "python tune it.py --resume x --tracking-uri http://team:5000"),
     ],
 )
-def test_the_printed_command_goes_on_where_the_sweep_is(changes: dict[str, Any], command: str, storage: Path) -> None:
+def test_the_printed_command_resumes_the_sweep(changes: dict[str, Any], command: str, storage: Path) -> None:
     plan = make_plan(QUADRATIC, SweepOptions(name="x", storage=storage))
     there = replace(
         plan, command=("python", "tune it.py"), options=replace(plan.options, **{"storage": DEFAULT_STORAGE, **changes})
@@ -81,7 +81,7 @@ def test_the_printed_command_goes_on_where_the_sweep_is(changes: dict[str, Any],
     assert " ".join(shlex.split(there.how_to_resume())) == command
 
 
-def test_what_goes_on_with_a_sweep_may_add_trials(storage: Path) -> None:
+def test_resuming_may_add_trials(storage: Path) -> None:
     plan = make_plan(QUADRATIC, SweepOptions(name="x", storage=storage))
     call = f"build_tuner(..., resume='x', storage={str(storage)!r}"
     assert [plan.how_to_resume(), plan.how_to_resume(with_more_trials=True)] == [f"{call})", f"{call}, add_trials=N)"]
@@ -121,30 +121,22 @@ def test_a_repeated_set_keeps_all_its_values() -> None:
     [
         (["--epochs", "3", "--epochs", "4"], "--epochs: it is given 2 times; give it once"),
         (["--num_samples=3", "--num-samples", "4"], "--num-samples: it is given 2 times"),
-        (["--", "--epochs", "3"], "--: options cannot follow this; leave it out"),
         (["--epoch", "3"], r"there is no option --epoch \(did you mean --epochs\?\); --help lists all"),
         (["--weight-decay=0.1"], "no option --weight-decay; a hyperparameter .* is given as --set weight_decay=VALUE,"),
         (["--no-dry-run"], r"there is no option --no-dry-run \(did you mean --dry-run\?\)"),
         (
-            ["--hang-minutes", "1e-9"],
-            "--hang-minutes 1e-09: every trial would count as hung; give at least 0.001, or 0",
+            ["--checkpoint-budget", "10 quintals"],
+            "-budget 10 quintals: could not interpret byte unit: quintals",
         ),
-        (["--checkpoint-budget", "\u0663GB"], "give a number of bytes with its unit"),
-        (["--checkpoint-budget", "9" * 5000], "give a number of bytes with its unit"),
         (["--epochs", "1_000"], "--epochs 1_000: must be a whole number, in digits such as 20"),
-        (["--epochs", "\u0663"], "--epochs \u0663: must be a whole number"),
-        (["--epochs", "9" * 5000], r"--epochs 9+\.\.\. must be a whole number"),
         (["--epochs", "1000000000000"], "--epochs 1000000000000: must be at most 1000000000"),
         (["--time-budget", "nan"], "--time-budget nan: must be a number, in digits such as 2.5"),
         (["--time-budget", "1e400"], "--time-budget 1e400: must be a finite number"),
-        (["--hang-minutes", "1e-400"], "--hang-minutes 1e-400: must be a number"),
         (["--storage", ""], "--storage : must be a path, such as results"),
         (["--storage", "~nosuchuser/x"], "--storage ~nosuchuser/x: must be a path, and there is no user ~nosuchuser"),
-        (["--storage", "x" * 300], "at most 255 bytes for each name"),
-        (["--name", "a\x1b[31m"], r"a\\x1b\[31m: an argument must be UTF-8 and have no control characters"),
-        (["--data", "\ud800"], r"\\ud800: an argument must be UTF-8"),
+        (["--name", "a\x1b[31m"], "--name a.*: must have no control characters"),
     ],
 )
-def test_what_parsers_would_take_for_something_else_is_refused(arguments: list[str], message: str) -> None:
+def test_misread_arguments_are_refused(arguments: list[str], message: str) -> None:
     with pytest.raises(SweepError, match=message):
         parse_options(arguments)

@@ -1,6 +1,4 @@
-"""Folders of sweeps that are damaged, or that somebody made to harm: their readers run nothing, write nothing, and say
-what is wrong in a row or in a line.
-"""
+"""Folders of sweeps that are damaged: their readers run nothing, write nothing, and say what is wrong in a line."""
 
 from __future__ import annotations
 
@@ -11,8 +9,7 @@ import pickle
 import shutil
 import sqlite3
 import sys
-import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,24 +17,20 @@ from typing import Any
 import pytest
 
 from gaudi_tune import SweepOptions
-from gaudi_tune.base import reading
-from gaudi_tune.cli import sweeps
-from gaudi_tune.cli.command_line import run
+from gaudi_tune.base.files import STUDY_FILE, SUMMARY_FILE
 from gaudi_tune.cli.commands import main
-from gaudi_tune.define.sweep_plan import STUDY_FILE, SUMMARY_FILE
+from gaudi_tune.cli.run import run
 from gaudi_tune.show.summary import reopen_summary
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE, STATE_FILE
 from gaudi_tune.sweep.record.events import Ending
 from gaudi_tune.sweep.record.lock import LOCK_FILE
-from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, pack, read_log
-from gaudi_tune.sweep.record.sweep_file import SWEEP_FILE, read_sweep_file
+from gaudi_tune.sweep.record.state_log import STATE_LOG
+from gaudi_tune.sweep.record.sweep_file import SWEEP_FILE
 from tests.cli.test_commands import kept, process  # noqa: F401
 from tests.helpers.quadratic import QUADRATIC
 
 Damage = Callable[[Path], object]
 NAME = "damaged"
-LONG = b"1" * 1_000_000
-DEEP = b"[" * 10_000 + b"]" * 10_000
 COMMANDS = "\x1b]0;title\x07\x1b[2J\u202e\u061c\nforged\t\ud800"
 """What a terminal would obey, what turns a text around, what looks like another line, and what cannot be printed."""
 MARKER = "GAUDI_TUNE_TEST_MARKER"
@@ -86,43 +79,6 @@ def replace_by(file: str, content: bytes) -> Damage:
     return damage
 
 
-def replace_by_pipe(file: str) -> Damage:
-    def damage(folder: Path) -> None:
-        (folder / file).unlink(missing_ok=True)
-        os.mkfifo(folder / file)
-
-    return damage
-
-
-def replace_by_folder(file: str) -> Damage:
-    def damage(folder: Path) -> None:
-        (folder / file).unlink(missing_ok=True)
-        (folder / file).mkdir()
-
-    return damage
-
-
-def replace_by_link(file: str, target: str | None = None) -> Damage:
-    """Return what moves a file out of the folder and leaves a link to it, or to the target."""
-
-    def damage(folder: Path) -> None:
-        outside = folder.parent.parent / f"outside-{file}"
-        if (folder / file).exists():
-            (folder / file).rename(outside)
-        (folder / file).symlink_to(target or outside)
-
-    return damage
-
-
-def replace_by_sparse(file: str) -> Damage:
-    """Return what makes a file larger than anybody would read."""
-
-    def damage(folder: Path) -> None:
-        os.truncate(folder / file, reading.MAX_JSON_BYTES + 1)
-
-    return damage
-
-
 def in_study(*commands: str) -> Damage:
     """Return what runs commands of SQL in the study."""
 
@@ -135,42 +91,16 @@ def in_study(*commands: str) -> Damage:
     return damage
 
 
-def log_of(public: bytes, pickled: bytes = PICKLE) -> Damage:
-    """Return what makes the log one record."""
-    packed = zlib.compress(public + b"\n" + pickled)
-    length = len(packed).to_bytes(8, "big")
-    return replace_by(STATE_LOG, length + zlib.crc32(length).to_bytes(4, "big") + packed)
-
-
-def in_log(**parts: Mapping[str, Any]) -> Damage:
-    """Return what changes parts of the state in the log."""
-
-    def damage(folder: Path) -> None:
-        StateLog(folder).append(pack({**read_log(folder), **parts}))
-
-    return damage
-
-
-def in_logged_study(**values: object) -> Damage:
-    """Return what changes the study in the log."""
-
-    def damage(folder: Path) -> None:
-        in_log(study={**read_log(folder)["study"], **values})(folder)
-
-    return damage
-
-
 def leave_pickles(folder: Path) -> None:
     """Put a pickle wherever one could be."""
     names = ("searcher-state-9999.pkl", "search_gen_state-9999.json", "callback-states-9999.pkl", "tuner.pkl")
-    for name in (*names, "experiment_state-9999.json", "trainer.pkl", LOCK_FILE, RECORDS_FILE, STATE_FILE):
+    for name in (*names, "experiment_state-9999.json", "trainer.pkl", STATE_LOG, LOCK_FILE, RECORDS_FILE, STATE_FILE):
         (folder / name).write_bytes(PICKLE)
     checkpoint = folder / "trial-001" / "checkpoint_000000"
     checkpoint.mkdir(parents=True)
     for name in ("model.pt", "data.pkl", ".metadata.json", "epoch.txt"):
         (checkpoint / name).write_bytes(PICKLE)
     (folder / "trial-001" / "params.pkl").write_bytes(PICKLE)
-    log_of(b'{"paused": [3]}')(folder)
     as_text = json.dumps({"_type": "CLOUDPICKLE_FALLBACK", "value": PICKLE.hex()}).replace("'", "''")
     for table in ("trial_user_attributes", "trial_system_attributes", "study_user_attributes"):
         in_study(f"UPDATE {table} SET value_json = '{as_text}'")(folder)
@@ -190,7 +120,6 @@ def name_modules(folder: Path) -> None:
     change(SWEEP_FILE, script=script, space={name: [f"{name}.mark"]}, experiment="quadratic")(folder)
     kind = json.dumps({"name": f"{name}.mark", "attributes": {}})
     in_study(f"UPDATE trial_params SET distribution_json = '{kind}'")(folder)
-    log_of(b'{"paused": []}', f"c{name}\nmark\n(tR.".encode())(folder)
     record = {"version": 1, "kind": f"{name}.mark", "run": "", "time_ms": 1}
     (folder / RECORDS_FILE).write_text(json.dumps(record) + "\n")
 
@@ -207,16 +136,6 @@ def write_commands(folder: Path) -> None:
         f"UPDATE trial_params SET param_name = '{COMMANDS[:-1]}'",
         f"INSERT INTO trial_user_attributes (trial_id, key, value_json) VALUES (1, 'failure', '{attribute}')",
     )(folder)
-
-
-def make_huge(folder: Path) -> None:
-    """Put numbers of a million digits, and infinite ones, where a number is expected."""
-    text = (folder / SWEEP_FILE).read_bytes()
-    (folder / SWEEP_FILE).write_bytes(text.replace(b'"num_samples":5', b'"num_samples":' + LONG))
-    number = int("9" * 4000)
-    change(SUMMARY_FILE, trials={"finished": number}, expected=number, wall_s=number, began=number)(folder)
-    in_log(sweep={**read_log(folder)["sweep"], "since_best": [number]})(folder)
-    in_study("UPDATE trial_intermediate_values SET intermediate_value = 9e999, step = 99999999999999999")(folder)
 
 
 def leave_wal(folder: Path) -> None:
@@ -256,67 +175,22 @@ DAMAGES: dict[str, Damage] = {
     "pickles": leave_pickles,
     "names of modules": name_modules,
     "commands for a terminal": write_commands,
-    "long numbers": make_huge,
     "summary of another shape": change(SUMMARY_FILE, trials={"finished": "two"}, best={"value": []}, confirmation={}),
-    "summary of other shapes": change(SUMMARY_FILE, seconds_each=[1], settings=[2], ended_early="x", confirmation=3),
-    "summary with odd speeds": change(SUMMARY_FILE, seconds_each={"epoch": "fast"}, settings=None),
-    "summary with an epoch of years": change(SUMMARY_FILE, seconds_each={"epoch": 1.5e308}),
-    "summary with a list in its winner": change(SUMMARY_FILE, best={"config": {"x": [1]}, "trial": 1, "value": 0.1}),
     "summary with a text in its winner": change(SUMMARY_FILE, best={"config": {"x": "a"}, "trial": 1, "value": 0.1}),
-    "summary with a long winner": change(SUMMARY_FILE, best={"config": {"x": 10**4000}, "trial": 1, "value": 10**4000}),
     "summary that is a list": replace_by(SUMMARY_FILE, b"[]"),
-    "summary nested deep": replace_by(SUMMARY_FILE, b'{"trials": {}, "best": null, "settings": ' + DEEP + b"}"),
-    "summary nested less deep": replace_by(
-        SUMMARY_FILE, b'{"trials": {}, "best": {"a": ' + b"[" * 900 + b"]" * 900 + b"}}"
-    ),
-    "summary that is a pipe": replace_by_pipe(SUMMARY_FILE),
-    "summary that is a link": replace_by_link(SUMMARY_FILE),
-    "summary that is huge": replace_by_sparse(SUMMARY_FILE),
-    "file without its time": change(SWEEP_FILE, began=float("nan")),
     "file with odd options": change_options(num_samples=None, seed=[], settings=3, storage=[], seeds={}),
     "file that is torn": replace_by(SWEEP_FILE, b'{"version": '),
-    "file nested deep": replace_by(SWEEP_FILE, DEEP),
-    "file that is a pipe": replace_by_pipe(SWEEP_FILE),
-    "file that is a link": replace_by_link(SWEEP_FILE),
-    "lock that is a folder": replace_by_folder(LOCK_FILE),
-    "lock that is a pipe": replace_by_pipe(LOCK_FILE),
-    "outbox that is a pipe": replace_by_pipe(RECORDS_FILE),
-    "outbox nested deep": replace_by(RECORDS_FILE, DEEP + b"\n"),
     "study that is no database": replace_by(STUDY_FILE, b"no database"),
     "study that is empty": replace_by(STUDY_FILE, b""),
-    "study that is a link": replace_by_link(STUDY_FILE),
-    "study that is a pipe": replace_by_pipe(STUDY_FILE),
-    "study with a damaged value": in_study("UPDATE trial_params SET distribution_json = '{}'"),
-    "study with odd attributes": in_study(
-        "INSERT INTO trial_user_attributes (trial_id, key, value_json) VALUES (1, 'trial', '[]'), (2, 'point', '3')"
-    ),
-    "study with odd numbers": in_study("UPDATE trial_params SET param_value = 1e999", "UPDATE trials SET number = -3"),
-    "study nested deep": in_study(f"UPDATE trial_params SET distribution_json = '{DEEP.decode()}'"),
-    "study with a view that has no end": in_study(
-        "ALTER TABLE trial_params RENAME TO other",
-        "CREATE VIEW trial_params AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) "
-        "SELECT other.* FROM other, c WHERE c.x < 0",
-    ),
     "study without a table": in_study("DROP TABLE trial_params"),
     "study with a log of writes": leave_wal,
     "study with a journal": leave_journal,
-    "log that is a pipe": replace_by_pipe(STATE_LOG),
-    "log that is a device": replace_by_link(STATE_LOG, "/dev/zero"),
     "log of zeros": replace_by(STATE_LOG, bytes(100)),
     "log that is gone": lambda folder: (folder / STATE_LOG).unlink(),
-    "log nested deep": log_of(DEEP),
-    "log with odd attributes": in_logged_study(attributes=3),
-    "log with trials of other types": in_logged_study(trials={0: 3, 1: []}),
-    "log of other shapes": in_log(sweep={"version": 7, "trials": {1: 2}}, study={"trials": 3}),
-    "trials that are links": replace_by_link("trial-001", "/"),
 }
-
-
 READERS = {
-    "summary": ("ls", "show", "compare", "new", "baseline", "resume"),
+    "summary": ("ls", "show", "new", "baseline", "resume"),
     "file": ("ls", "show --json", "rerun", "learn from", "resume"),
-    "lock": ("ls",),
-    "outbox": ("show",),
     "study": ("ls", "show", "learn from", "baseline of a trial", "resume"),
     "log": ("show", "resume"),
 }
@@ -325,17 +199,8 @@ EXPECTED: dict[str, tuple[str, int, str]] = {
     "study that is no database": ("show", 2, "optuna.db cannot be read (DatabaseError"),
     "study without a table": ("resume", 0, "2 of 5 trials have ended"),
     "study that is empty": ("show", 0, "killed, 2 of 5 trials"),
-    "log of zeros": (
-        "resume",
-        2,
-        "its state cannot be read in full (state.log has no whole record)",
-    ),
+    "log of zeros": ("resume", 2, "its state cannot be read in full"),
     "log that is gone": ("resume", 2, "its state cannot be read in full (there is no state.log)"),
-    "log with odd attributes": ("resume", 2, "a file in the sweep's folder is damaged"),
-    "log with trials of other types": ("resume", 2, "a file in the sweep's folder is damaged"),
-    "study with a view that has no end": ("show", 2, "'trial_params' in it is no table of Optuna's"),
-    "log of other shapes": ("resume", 2, "its state cannot be read in full"),
-    "trials that are links": ("resume", 0, "not read: what Tune itself keeps in state.log"),
 }
 """Exit status and words of a reader where these matter."""
 FOR_ALL = [name for name in DAMAGES if name.split()[0] not in READERS]
@@ -371,7 +236,6 @@ def read_by(readers: Collection[str], storage: Path, script: Path) -> dict[str, 
         "ls --json": ("ls", str(storage), "--json"),
         "show": ("show", NAME, *shared),
         "show --json": ("show", NAME, "--json", *shared),
-        "compare": ("compare", NAME, "sound", *shared),
         "rerun": ("rerun", NAME, "--script", str(script), "--dry-run", *shared),
         "rerun without script": ("rerun", NAME, "--dry-run", *shared),
     }
@@ -391,9 +255,8 @@ def read_by(readers: Collection[str], storage: Path, script: Path) -> dict[str, 
     return statuses
 
 
-@pytest.mark.timeout(60)  # a pipe is waited for, for ever
 @pytest.mark.parametrize(("name", "ended"), [*((name, False) for name in DAMAGES), *((name, True) for name in FOR_ALL)])
-def test_who_reads_a_damaged_or_hostile_sweep_runs_nothing_and_writes_nothing(
+def test_readers_of_a_damaged_sweep_run_nothing_and_write_nothing(
     name: str,
     ended: bool,
     original: Path,
@@ -435,19 +298,3 @@ def test_who_reads_a_damaged_or_hostile_sweep_runs_nothing_and_writes_nothing(
     assert not (tmp_path / "marker").exists()
     assert "hostile_on_import" not in sys.modules
     assert contents(storage) == before
-
-
-def test_a_sweep_that_is_removed_while_it_is_read_is_left_out(
-    original: Path, storage: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for folder in (NAME, "sound"):
-        shutil.copytree(original, storage / folder)
-    change_options(name="sound")(storage / "sound")
-
-    def read(folder: Path) -> Any:
-        if folder.name == NAME:
-            shutil.rmtree(folder)  # another process does
-        return read_sweep_file(folder)
-
-    monkeypatch.setattr(sweeps, "read_sweep_file", read)
-    assert [sweep["name"] for sweep in sweeps.list_sweeps(storage)] == ["sound"]

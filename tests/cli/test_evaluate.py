@@ -9,7 +9,7 @@ from ray import tune
 
 from gaudi_tune import Experiment, SweepOptions
 from gaudi_tune.base import names
-from gaudi_tune.cli.evaluate import score_checkpoint
+from gaudi_tune.cli.run import score_checkpoint
 from gaudi_tune.devices.cuda import Cuda
 from gaudi_tune.devices.find import worker_device
 from gaudi_tune.plan.planner import make_plan

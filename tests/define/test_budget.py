@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
 
-from gaudi_tune import Budget
+from gaudi_tune import Budget, SweepError
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("values", "message"),
     [
-        ({"epochs": 1.5}, "epochs must be a whole number from 0 to 1,000,000,000, but got 1.5"),
-        ({"epochs": 3, "grace": True}, "grace must be a whole number .* but got True"),
-        ({"epochs": 3, "seconds": -1}, "seconds must be a whole number from 0 .* but got -1"),
+        ({"epochs": 1.5}, "epochs must be a whole number, in digits such as 20, but got 1.5"),
+        ({"epochs": 3, "grace": True}, "grace must be a whole number, .* but got True"),
+        ({"epochs": 3, "seconds": -1}, "seconds must be at least 0, but got -1"),
         ({"epochs": 3, "reduction": 1}, "reduction must be at least 2, but got 1"),
         ({"epochs": 3, "grace": 4}, "grace must be at most the budget, 3 epochs, but got 4"),
-        ({"epochs": 3, "grace": -1}, "grace must be a whole number from 0 .* but got -1"),
+        ({}, r"epochs or steps must be above 0, .*; give a budget such as Budget\(epochs=10\)"),
+        ({"epoch": 3}, r"Budget has no field epoch \(did you mean epochs\?\)"),
     ],
 )
-def test_a_wrong_one_is_refused(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Budget(**given)
+def test_wrong_values_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(SweepError, match=message):
+        Budget(**values)
+
+
+def test_a_budget_is_a_value() -> None:
+    budget = Budget(epochs=3)
+    assert budget == Budget(epochs=3) == replace(Budget(epochs=4), epochs=3)
+    assert hash(budget) == hash(Budget(epochs=3))
+    with pytest.raises(FrozenInstanceError):
+        budget.epochs = 4  # type: ignore[misc]
 
 
 def test_the_grace_may_be_the_whole_budget_and_the_reduction_2() -> None:

@@ -32,7 +32,6 @@ def test_a_text_is_a_whole_number_only_in_ascii_digits(text: str) -> None:
 
 @given(st.one_of(st.text(), NUMBER_LIKE))
 @example("1e400")
-@example("1e-400")
 @example("nan")
 @example("0e5")
 def test_a_text_is_a_number_only_as_people_write_it(text: str) -> None:
@@ -42,7 +41,6 @@ def test_a_text_is_a_number_only_as_people_write_it(text: str) -> None:
         assert not re.fullmatch("[+-]?[0-9]+([.][0-9]+)?", text)
     else:
         assert text.isascii() and "_" not in text and value == float(text)
-        assert value != 0 or not re.search("[1-9]", re.split("[eE]", text)[0])
 
 
 @given(st.one_of(st.integers(), st.floats(), st.booleans(), st.none(), st.binary(), st.lists(st.integers())))
@@ -51,7 +49,7 @@ def test_a_value_of_python_is_a_number_if_it_is_one(value: object) -> None:
     try:
         number = read_number(value)
         assert isinstance(value, int | float)
-        assert not math.isfinite(value) or number == float(value)  # a large integer is rounded
+        assert not math.isfinite(value) or number == float(value)
         assert is_number
     except ValueError:
         assert not is_number
@@ -61,37 +59,22 @@ def test_a_value_of_python_is_a_number_if_it_is_one(value: object) -> None:
         assert not is_number or value != value or (isinstance(value, float) and not value.is_integer())
 
 
-@given(st.text())
-@example("\ud800")
-@example("a\x1b[31m")
-@example("a b " * 2000)
-def test_what_is_shown_can_be_printed_and_read(text: str) -> None:
-    shown = readable(text)
-    assert shown.encode() == shown.encode(errors="replace") and not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
-    assert readable(shown) == shown and len(shown) <= LONGEST_TEXT
-    assert all(len(word) < 2 * LONGEST_WORD for word in shown.split())
+def test_a_path_names_its_user_if_there_is_no_such_user() -> None:
+    assert read_path("~/results") == Path("~/results")
+    with pytest.raises(ValueError, match="must be a path, and there is no user ~nosuchuser"):
+        read_path("~nosuchuser/x")
+    with pytest.raises(ValueError, match="must be a path, such as results"):
+        read_path("")
 
 
-@given(st.text(min_size=1))
-@example("~nosuchuser/x")
-@example("x" * 300)
-def test_a_path_that_is_read_can_be_looked_at(text: str) -> None:
-    try:
-        path = read_path(text)
-    except ValueError:
-        assert len(text) > 80 or not text.isprintable() or text.startswith("~")
-    else:
-        assert isinstance(path.expanduser().exists(), bool) and path == Path(text)
-
-
-def test_a_value_whose_repr_fails_or_is_long_is_written_all_the_same() -> None:
-    class Hostile:
-        def __repr__(self) -> str:
-            raise RuntimeError
-
-    assert written(Hostile()) == "an object of the class Hostile"
+def test_an_error_shows_values_as_people_write_them() -> None:
     assert len(written("x" * 10**6)) < LONGEST_WORD + 4
     assert readable(f"got {written(object())}") == "got an object of the class object"
-    for wrong in (b"a", 5, None):
-        with pytest.raises(ValueError, match="must be a text"):
-            read_text(wrong)
+    assert readable("got np.float64(0.5)") == "got 0.5"
+    assert len(readable("a b " * 2000)) <= LONGEST_TEXT
+
+
+@pytest.mark.parametrize("wrong", [b"a", 5, None, "a\x1b[31m"])
+def test_a_text_can_be_read(wrong: object) -> None:
+    with pytest.raises(ValueError, match=r"must (be a text|have no control characters)"):
+        read_text(wrong)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gaudi_tune.base.versions import version_of
+from gaudi_tune.base.process import version_of
 from gaudi_tune.devices import checks, doctor, gaudi_node, probes
 from gaudi_tune.devices.module_owners import DEVICE_ROOT
 from tests.helpers.stand_in_hpu import FORGOTTEN, lay_out_devices

@@ -159,13 +159,11 @@ def test_every_object_has_the_keys_that_the_page_lists(driven: Driven) -> None:
     storage = str(driven.folder / "results")
     (listed,) = printed_by("ls", storage)
     shown = printed_by("show", "first", "--storage", storage)
-    compared = printed_by("compare", "first", str(driven.folder / "results" / "first"), "--storage", storage)
     objects = {
         "dry run": driven.plan,
         "`ls`, a sweep": listed,
         "`show`": shown,
         "`show` and `summary.json`, a trial": shown["trials"][0],
-        "`compare`": compared,
         "`summary.json`": driven.printed,
         "`best` in it": driven.printed["best"],
         "`sweep?since=N`": driven.news,

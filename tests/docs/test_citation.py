@@ -16,7 +16,7 @@ else:
 ROOT = Path(__file__).parents[2]
 
 
-def test_it_says_of_the_package_what_the_package_says() -> None:
+def test_citation_agrees_with_the_package() -> None:
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     package = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {"cff-version", "message", "authors"} <= cited.keys()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from tests.helpers import tutorial
 
 
 @pytest.mark.workers
-def test_what_it_tells_people_to_do_works(tmp_path: Path) -> None:
+def test_the_tutorial_works(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", "from tests.helpers import tutorial; tutorial.main(1)"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}, capture_output=True, text=True, check=False,
@@ -32,6 +31,5 @@ def test_what_it_tells_people_to_do_works(tmp_path: Path) -> None:
     assert Path(summary["best"]["checkpoint"], "state.pt").is_file()
     assert "confirmed   accuracy" in printed["gaudi-tune show again"]
     assert "over 3 seeds" in printed["gaudi-tune show again"]
-    assert re.search(r"\nfirst .*\nagain ", printed["gaudi-tune compare first again"])
     listed = printed["gaudi-tune ls"]
     assert all(f"{name} " in listed for name in ("first", "again"))

@@ -15,7 +15,7 @@ from mlflow.entities import Run
 from optuna.trial import TrialState
 
 from gaudi_tune.base.failure import FailureKind
-from gaudi_tune.define.sweep_plan import STUDY_FILE
+from gaudi_tune.base.files import STUDY_FILE
 from gaudi_tune.show.trackers.mlflow_tracker import PARAM_METRIC_PREFIX
 from gaudi_tune.show.trackers.outbox import Outbox
 from gaudi_tune.sweep.record.lock import is_running

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from gaudi_tune.define.sweep_plan import STUDY_FILE
+from gaudi_tune.base.files import STUDY_FILE
 from gaudi_tune.show.trackers.outbox import STATE_FILE as DELIVERED_FILE
 from gaudi_tune.sweep.record.events import CTRL_C, HUNG_UP, PREEMPTED, TERMINATED
 from gaudi_tune.sweep.record.state_log import STATE_LOG

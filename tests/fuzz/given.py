@@ -15,7 +15,7 @@ from ray import tune
 
 from gaudi_tune import Experiment, SweepOptions
 from gaudi_tune.cli import command_line, commands
-from gaudi_tune.cli.command_line import dry_run_lines
+from gaudi_tune.cli.run import dry_run_lines
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.plan_text import plan_lines

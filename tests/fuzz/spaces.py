@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random as python_random
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,29 +17,26 @@ from ray import tune
 from gaudi_tune import WithPrior
 from gaudi_tune.define.sweep_plan import Plan
 from tests.fuzz.given import SMALL, Input, made
-from tests.fuzz.values import MARK, PLAIN_ODD, Hostile, odd_value, raising, shown
+from tests.fuzz.values import MARK, ODD, Colour, odd_value, raising, shown
 
 NUMBERS: list[Callable[[], Any]] = [
     lambda: 0, lambda: 1, lambda: 2, lambda: 10, lambda: -1, lambda: 0.0, lambda: 0.5, lambda: 1.0, lambda: 1e-5,
-    lambda: 0.1, lambda: 1e308, lambda: -1e308, lambda: 5e-324, lambda: 1e-300, lambda: math.nan, lambda: math.inf,
-    lambda: "0.1", lambda: "1", lambda: True, lambda: None, lambda: 10**20, lambda: 10**400, lambda: 2**63,
-    lambda: [1], lambda: 1j, lambda: 3, lambda: 100, *PLAIN_ODD,
+    lambda: 0.1, lambda: 1e308, lambda: 1e-300, lambda: math.nan, lambda: math.inf, lambda: "0.1", lambda: "1",
+    lambda: True, lambda: None, lambda: 10**20, lambda: [1], lambda: 3, lambda: 100, *ODD,
 ]  # fmt: skip
 """Bounds, steps and priors."""
 CHOICES: list[Callable[[], Any]] = [
     lambda: [8, 16, 32], lambda: ["a", "b"], lambda: [], lambda: [1], lambda: [1, 1], lambda: [1, True],
     lambda: [1, 1.0], lambda: [0, False, None], lambda: [math.nan, 1.0], lambda: [math.inf, 1], lambda: [None],
-    lambda: [[1, 2], [3]], lambda: [(1, 2), (3, 4)], lambda: [{"a": 1}, {"b": 2}], lambda: [{1}, {2}],
-    lambda: ["a"] * 5, lambda: list(range(200_000)), lambda: (n for n in (1, 2)), lambda: {"a": 1, "b": 2},
-    lambda: {1, 2}, lambda: "abc", lambda: 5, lambda: [Hostile(), 1], lambda: [raising, 1], lambda: ["1", 1],
-    lambda: ["", " "], lambda: ["a\0b", "c"], lambda: [10**400, 1], lambda: ["x" * 100_000, "y"],
-    lambda: [int, float], lambda: [b"a", b"b"], lambda: ["é", "\ud800"], lambda: [1e308, -1e308],
-    lambda: [tune.uniform(0, 1), 1], lambda: ["None", None], lambda: ["True", True], lambda: [0.0, -0.0], *PLAIN_ODD,
+    lambda: [[1, 2], [3]], lambda: [(1, 2), (3, 4)], lambda: [{"a": 1}, {"b": 2}], lambda: ["a"] * 5,
+    lambda: (n for n in (1, 2)), lambda: {"a": 1, "b": 2}, lambda: {1, 2}, lambda: "abc", lambda: 5,
+    lambda: [raising, 1], lambda: ["1", 1], lambda: ["", " "], lambda: [int, float], lambda: [1e308, -1e308],
+    lambda: [tune.uniform(0, 1), 1], lambda: ["None", None], lambda: [0.0, -0.0], lambda: list(Colour), *ODD,
 ]  # fmt: skip
 """Choices."""
 NAMES = (
-    "lr", "lr", "lr", "x", "x", "batch_size", "a b", "", "1a", "lambda", "seed", "epochs", "data", "sgd.lr", "é",
-    "config", "__class__", "x" * 5000, "a\0", "confirms", "self", "from_dict", "lr ", "LR", "ﬁ",
+    "lr", "lr", "lr", "x", "x", "batch_size", "a b", "", "1a", "lambda", "seed", "epochs", "data", "sgd.lr", "model.lr",
+    "é", "config", "__class__", "confirms", "self", "from_dict", "lr ", "LR",
 )  # fmt: skip
 """Names of hyperparameters."""
 
@@ -83,10 +79,6 @@ def raises_in_a_branch(trial: Any) -> Any:
         raise AttributeError(MARK)
 
 
-def asserts(trial: Any) -> Any:
-    assert trial.number < 0, MARK
-
-
 def exits(trial: Any) -> Any:
     sys.exit(0)
 
@@ -105,37 +97,6 @@ def two_kinds(trial: Any) -> Any:
     trial.suggest_int("lr", 0, 2)
 
 
-def recursive(trial: Any) -> Any:
-    return recursive(trial)
-
-
-def endlessly_many(trial: Any) -> Any:
-    for number in range(10**9):
-        trial.suggest_float(f"x{number}", 0, 1)
-
-
-def bounds_as_texts(trial: Any) -> Any:
-    trial.suggest_float("lr", "0", "1")
-
-
-def more_than_asking(trial: Any) -> Any:
-    trial.suggest_float("lr", 0, 1)
-    trial.report(1.0, 1)
-    trial.set_user_attr("a", Hostile())
-
-
-def names_at_random(trial: Any) -> Any:
-    trial.suggest_float(f"x{python_random.randrange(10**9)}", 0, 1)
-
-
-def moving_bound(trial: Any) -> Any:
-    trial.suggest_float("lr", 0, 1 + trial.number)
-
-
-def divides_by_number(trial: Any) -> Any:
-    return {"x": trial.suggest_float("lr", 0, 1) / trial.number}
-
-
 def returns_list(trial: Any) -> Any:
     return [trial.suggest_float("lr", 0, 1)]
 
@@ -146,21 +107,6 @@ def generator(trial: Any) -> Any:
 
 def lists_as_choices(trial: Any) -> Any:
     trial.suggest_categorical("lr", [[1], [2]])
-
-
-def returns_hostile(trial: Any) -> Any:
-    trial.suggest_float("lr", 0, 1)
-    return {"x": Hostile()}
-
-
-def returns_nan(trial: Any) -> Any:
-    trial.suggest_float("lr", 0, 1)
-    return {"x": math.nan}
-
-
-def returns_numbers_as_names(trial: Any) -> Any:
-    trial.suggest_float("lr", 0, 1)
-    return {1: 2}
 
 
 def without_argument() -> Any:
@@ -175,17 +121,20 @@ def conditional(trial: Any) -> Any:
         trial.suggest_float("adam.lr", 1e-5, 1e-2, log=True)
 
 
-RAISING: list[Any] = [raises, raises_at_once, raises_in_a_branch, asserts]
+def returns_another(trial: Any) -> Any:
+    return {"lr": trial.suggest_float("lr", 0.1, 1) / 2}
+
+
+RAISING: list[Any] = [raises, raises_at_once, raises_in_a_branch]
 """Functions whose error is the user's."""
 FUNCTIONS: list[Any] = [
-    *RAISING, exits, nested, two_ranges, two_kinds, recursive, endlessly_many, bounds_as_texts, more_than_asking,
-    names_at_random, moving_bound, divides_by_number, returns_list, generator, lists_as_choices, returns_hostile,
-    returns_nan, returns_numbers_as_names, without_argument, conditional,
+    *RAISING, exits, nested, two_ranges, two_kinds, returns_list, generator, lists_as_choices,
+    returns_another, without_argument, conditional,
 ]  # fmt: skip
 MUST_NOT: dict[Any, str] = {
     two_ranges: "one name with two ranges", two_kinds: "one name with two ranges", nested: "nested",
-    exits: "it ends the process", returns_nan: "NaN", returns_list: "a list", endlessly_many: "too many",
-    bounds_as_texts: "bounds are texts",
+    exits: "it ends the process", returns_list: "a list",
+    returns_another: "it returns another value",
 }  # fmt: skip
 """Functions that must not be accepted, and why."""
 
@@ -202,7 +151,7 @@ def random_space(random: Random) -> Any:
         with suppress(Exception):  # Tune and Optuna refuse some ranges themselves
             space = {random.choice(NAMES): entry(random) for _ in range(random.choice((1, 1, 1, 2, 3)))}
     if kind == 2:
-        space[random.choice((1, None, (), 1.5, b"lr", True, Hostile))] = 1
+        space[random.choice((1, None, 1.5, True))] = 1
     return space
 
 
@@ -211,9 +160,6 @@ def proposals_misread(result: Any) -> str:
     assert isinstance(result, Plan)
     for name in result.experiment.search_space.names:
         values = result.experiment.search_space.values(name)
-        wrong = [value for value in values if isinstance(value, float) and not math.isfinite(value)]
-        if wrong:
-            return f"{name} may be {wrong[0]}"
         if len(set(map(str, values))) > len(set(values)):
             return f"{name} has choices that are equal: {values[:5]}"
     return ""

@@ -42,11 +42,11 @@ def refuse(text: str) -> None:
         (Input("door", "", lambda: refuse(f"{MARK} (my.py, line 3)"), raises=True), "answered"),
     ],
 )
-def test_what_falls_is_seen(given: Input, kind: str) -> None:
+def test_faults_are_seen(given: Input, kind: str) -> None:
     assert outcome_of(given).kind == kind
 
 
-def test_an_answer_that_takes_too_long_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_slow_answers_are_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tests.fuzz.__main__.ENDLESS_S", 0.1)
     assert outcome_of(Input("door", "", lambda: time.sleep(10))).kind == "slow"
     prepare(tmp_path)

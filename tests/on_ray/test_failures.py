@@ -16,7 +16,7 @@ import pytest
 
 from gaudi_tune import Experiment, build_tuner
 from gaudi_tune.base.failure import Failure, FailureKind
-from gaudi_tune.define.sweep_plan import STUDY_FILE
+from gaudi_tune.base.files import STUDY_FILE
 from gaudi_tune.on_ray.tune_files import results_so_far
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.show.trackers.tracker import TRACKERS

@@ -17,8 +17,8 @@ import pytest
 from ray import tune
 
 from gaudi_tune import build_tuner
+from gaudi_tune.base.files import STUDY_FILE
 from gaudi_tune.define.options import PROJECT_ROOT
-from gaudi_tune.define.sweep_plan import STUDY_FILE
 from gaudi_tune.show.result import exit_status
 from gaudi_tune.sweep.record.state_log import read_log
 from gaudi_tune.sweep.search.stored_study import stored_trials

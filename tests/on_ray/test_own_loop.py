@@ -20,7 +20,7 @@ import ray
 from ray import cloudpickle, tune
 
 from gaudi_tune import Budget, Experiment, Recipe, SweepError, SweepOptions, build_tuner
-from gaudi_tune.cli.command_line import dry_run_lines
+from gaudi_tune.cli.run import dry_run_lines
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.plan.planner import make_plan, make_searcher
 from gaudi_tune.show.notify import VARIABLE
@@ -167,7 +167,7 @@ def test_what_cannot_be_sent_is_found_before_anything_starts(storage: Path) -> N
             pass
 
     with pytest.raises(
-        SweepError, match=r"train_loop cannot be sent .*; train_loop -> lock is a lock\. Make it inside"
+        SweepError, match=r"train_loop cannot be sent .*: train_loop -> lock is a lock\. Make it inside"
     ):
         build_tuner(Experiment(train_loop=loop, space=OWN.space, metric="score"), storage=storage)
 

@@ -21,7 +21,7 @@ from optuna.trial import TrialState
 from experiments.tune_bert import EXPERIMENT
 from gaudi_tune import build_tuner
 from gaudi_tune.base import names
-from gaudi_tune.define.sweep_plan import STUDY_FILE
+from gaudi_tune.base.files import STUDY_FILE
 from gaudi_tune.show.trackers.mlflow_tracker import PARAM_METRIC_PREFIX
 from tests.helpers.loops import noting_the_optimizer
 from trainables.bert import BertConfig

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.define.sweep_plan import STUDY_FILE
+from gaudi_tune.base.files import STUDY_FILE
 from gaudi_tune.on_ray.tune_files import CONTROLLER, FILES, PROPOSALS, PUT_BACK, put_back, read_kept_state
 from gaudi_tune.sweep.record.events import TERMINATED
 from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, pack, read_log

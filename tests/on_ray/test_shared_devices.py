@@ -22,9 +22,8 @@ from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.devices.hpu import Hpu
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.apply import apply_options
-from gaudi_tune.plan.earlier import unit_seconds
+from gaudi_tune.plan.decide_plan import decide_plan
 from gaudi_tune.plan.planner import make_plan
-from gaudi_tune.plan.settle import settle
 from gaudi_tune.show.plan_text import plan_lines
 from tests.helpers.loops import quadratic
 
@@ -59,7 +58,7 @@ def test_trials_share_devices_only_as_far_as_there_are_too_many() -> None:
         asked, trials, limit = draw.randint(1, 9), draw.randint(1, 60), draw.choice([None, draw.randint(1, 9)])
         options = SweepOptions(trials_per_device=asked, num_samples=trials, confirm=0)
         devices = Devices(cuda, nodes, "for a test")
-        plan = settle(applied._replace(options=options), devices, "x", "", None, max_concurrent=limit)
+        plan = decide_plan(applied, options, devices, "x", "", None, max_concurrent=limit)
         each = plan.trials_per_device
         assert plan.groups == min(trials, devices.count * asked, limit or trials)
         assert 1 <= each <= asked
@@ -96,17 +95,6 @@ def test_what_cannot_share_a_device_is_refused_while_planning(
     monkeypatch.setattr(Hpu, "count_here", lambda self: 8)
     with pytest.raises(SweepError, match=message):
         plan_of(storage, **options)
-
-
-@pytest.mark.usefixtures("four_gpus")
-def test_the_length_of_an_epoch_is_learned_from_sweeps_that_shared_as_much(storage: Path) -> None:
-    plan = plan_of(storage, trials_per_device=2)
-    like_it = {
-        "experiment": plan.experiment.name, "recipe": plan.recipe, "device": "cuda", "workers_per_trial": 1,
-        "settings": plan.settings, "seconds_each": {"epoch": 3.0},
-    }  # fmt: skip
-    assert unit_seconds(plan, [("before", like_it)]) is None  # its trials had a device each
-    assert unit_seconds(plan, [("before", {**like_it, "trials_per_device": 2})]) == (3.0, "before")
 
 
 def test_a_gpus_memory_is_divided_among_its_trials(monkeypatch: pytest.MonkeyPatch) -> None:

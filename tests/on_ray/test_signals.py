@@ -281,7 +281,7 @@ from gaudi_tune.on_ray.trials import number_of
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
 from tests.helpers.quadratic import QUADRATIC
-from gaudi_tune.base import writing
+from gaudi_tune.base import files
 
 
 def write():
@@ -294,7 +294,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests run under n
 plan = make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu"))
 signals = SweepTuner(plan).run.early_end.signals
 signals.take_over()
-writing.RETRY_AFTER_S = 0.1
+files.RETRY_AFTER_S = 0.1
 writing.retry_while_disk_is_full(write, "anything")
 """
 

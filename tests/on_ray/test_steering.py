@@ -13,7 +13,7 @@ import pytest
 from ray import tune
 
 from gaudi_tune import SweepError, SweepOptions
-from gaudi_tune.cli.command_line import dry_run_lines
+from gaudi_tune.cli.run import dry_run_lines
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan

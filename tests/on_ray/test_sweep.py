@@ -26,8 +26,8 @@ from ray.util import placement_group_table
 from werkzeug.test import Client
 
 from gaudi_tune import SweepError, SweepOptions, build_tuner
-from gaudi_tune.cli.command_line import dry_run_lines, run
-from gaudi_tune.define.sweep_plan import STUDY_FILE
+from gaudi_tune.base.files import STUDY_FILE
+from gaudi_tune.cli.run import dry_run_lines, run
 from gaudi_tune.on_ray.local_ray import TUNE_SETTINGS
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.on_ray.watch import LOOK_EVERY_S

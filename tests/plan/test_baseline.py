@@ -1,4 +1,4 @@
-"""Baselines from elsewhere: the winner of an earlier sweep, and another published run."""
+"""The winner of an earlier sweep as the baseline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from experiments.tune_bert import EXPERIMENT
-from experiments.tune_resnet50_imagenet import EXPERIMENT as IMAGENET
 from gaudi_tune import SweepError, SweepOptions
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.plan_text import plan_lines
@@ -67,9 +66,6 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
     summary("fixed", best={"trial": 4, "config": {**shared, "lr": 0.04}})
     again = plan_for(storage, baseline="fixed", name="again", settings=(f"batch_size={batch}",))
     assert (again.experiment.baseline, again.settings["batch_size"]) == ({**shared, "lr": 0.04}, batch)
-    space = {"lr": {"loguniform": [1e-4, 0.1], "baseline": 0.001}}
-    file = plan_for(storage, baseline="fixed", name="file", settings=(f"batch_size={batch}",), space=space)
-    assert file.experiment.baseline["lr"] == 0.04, "the winner's, and not the file's"
     begun = plan_for(storage, baseline="searched", name="now", settings=(f"batch_size={batch}",))
     begun.folder.mkdir()
     write_sweep_file(begun)
@@ -79,19 +75,3 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
     assert resumed.experiment.baseline == begun.experiment.baseline != BASELINE, "as it was when the sweep began"
     assert resumed.test_data_seen_by == begun.test_data_seen_by == ["searched"]
     assert plan_for(storage, baseline="searched", name="next").test_data_seen_by == ["searched"]
-
-
-def test_another_published_run_takes_the_place_of_the_baseline_with_its_settings(storage: Path) -> None:
-    options = {"recipe": "sample", "device": "cpu", "baseline": "lars", "settings": ("lr_floor=0.1",)}
-    plan = make_plan(IMAGENET, SweepOptions(storage=storage, **options))  # type: ignore[arg-type]
-    assert plan.experiment.baseline["lr"] == 2.5
-    assert {name: plan.settings[name] for name in ("optimizer", "schedule", "decayed", "lr_floor")} == {
-        "optimizer": "lars", "schedule": "polynomial", "decayed": "weights", "lr_floor": 0.1,
-    }  # fmt: skip
-    assert plan.budget.epochs == IMAGENET.recipes["sample"].budget.epochs
-    assert set(plan.experiment.search_space.ranges) == {*plan.experiment.baseline}
-    assert "optimizer=lars" in plan.final_options()["settings"]  # so that its trials can be trained again
-    assert plan.repeats_published
-    assert any("from the baseline lars: HabanaAI" in line for line in plan_lines(plan))
-    with pytest.raises(SweepError, match="--set optimizer=sgd: --baseline lars has optimizer=lars; leave one"):
-        make_plan(IMAGENET, SweepOptions(storage=storage, **{**options, "settings": ("optimizer=sgd",)}))  # type: ignore[arg-type]

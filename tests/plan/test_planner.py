@@ -17,7 +17,6 @@ from ray import tune
 
 from experiments.tune_bert import EXPERIMENT
 from gaudi_tune import Experiment, SweepError, SweepOptions, build_tuner
-from gaudi_tune.base.words import duration
 from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import PROJECT_ROOT
@@ -26,14 +25,10 @@ from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.plan.apply import choose_recipe
 from gaudi_tune.plan.planner import make_plan, make_searcher
 from gaudi_tune.show.plan_text import plan_lines
-from gaudi_tune.show.summary import summarise, write_summary
-from gaudi_tune.sweep.record.sweep_file import write_sweep_file
 from gaudi_tune.training.trial_config import TrialConfig
-from tests.helpers.fed_state import Fed
 from tests.helpers.loops import QuadraticConfig, quadratic
 from tests.helpers.planned_bert import plan_for, with_space
 from tests.helpers.quadratic import QUADRATIC
-from tests.helpers.searchers import end
 
 OTHERS = set(EXPERIMENT.baseline) - {"dropout"}
 
@@ -44,34 +39,6 @@ def test_without_an_accelerator_the_recipe_is_sample_and_the_plan_says_why(stora
     assert any(line.startswith("recipe  sample: there is no accelerator") for line in plan_lines(plan))
     assert plan.settings["epochs"] == EXPERIMENT.recipes["sample"].budget.epochs
     assert not plan.folder.exists()
-
-
-def test_the_plan_says_how_long_it_takes_if_an_earlier_sweep_knows(storage: Path) -> None:
-    def time_line(**changes: Any) -> list[str]:
-        plan = plan_for(storage, device="cpu", num_samples=5, confirm=0, **changes)
-        return [line for line in plan_lines(plan) if line.startswith("time")]
-
-    assert not time_line()
-    began = plan_for(storage, device="cpu", name="began", epochs=3, confirm=0)
-    began.folder.mkdir(parents=True)
-    write_sweep_file(began)
-    fed = Fed()
-    fed.begin(1)
-    for epoch in (1, 2):
-        fed.report(1, epoch, 0.5, train_s=1.5, eval_s=0.5)
-    write_summary(began.summary_file, summarise(began, fed.state, {}))
-    rounds = -(-5 // began.groups)
-    as_then = "once the workers are up, if no trial is stopped early and each epoch takes 2 s, the average in began"
-    assert time_line() == [f"time    about {duration(rounds * 9 * 2)} {as_then}"]
-    for name, torn in (("torn", "{"), ("foreign", "[1]")):
-        (storage / name).mkdir()
-        (storage / name / "sweep.json").touch()
-        (storage / name / "summary.json").write_text(torn)
-    assert time_line() == [f"time    about {duration(rounds * 9 * 2)} {as_then}"]
-    assert not time_line(settings=("max_length=20",)), "its epochs are of another length"
-    assert not time_line(seconds=60), "what a second takes is not known"
-    goes_on = make_plan(EXPERIMENT, SweepOptions(storage=storage, resume="began"))
-    assert not any(line.startswith("time") for line in plan_lines(goes_on)), "some of it is done"
 
 
 def test_with_an_accelerator_the_recipe_is_the_published_one() -> None:
@@ -117,13 +84,6 @@ def test_the_plan_says_what_ends_the_sweep_early(storage: Path) -> None:
     assert not any(line.startswith("limits") for line in plan_lines(plan_for(storage)))
 
 
-def test_limits_that_are_not_given_are_the_usual_ones(storage: Path) -> None:
-    usual = plan_for(storage).options
-    assert (usual.same_errors, usual.retries, usual.hang_minutes, usual.checkpoint_minutes) == (5, 3, 120.0, 10.0)
-    given = plan_for(storage, same_errors=0, retries=0, hang_minutes=0.0, checkpoint_minutes=0.5).options
-    assert (given.same_errors, given.retries, given.hang_minutes, given.checkpoint_minutes) == (0, 0, 0.0, 0.5)
-
-
 def test_the_plan_of_a_baseline_alone_says_so_and_nothing_of_weak_trials(storage: Path) -> None:
     lines = plan_lines(plan_for(storage, name="alone", baseline_only=True))
     assert lines[0] == "sweep   alone: the baseline alone, at most 9 epochs"
@@ -136,20 +96,6 @@ def test_options_override_the_recipe(storage: Path) -> None:
     assert "max_length=16" in " ".join(f"{k}={v}" for k, v in plan.settings.items())
     assert "50 to validate" in " ".join(plan.facts)
     assert plan_for(storage, baseline_only=True).num_samples == 1
-
-
-def test_the_searcher_proposes_with_the_sampler_that_was_asked_for(storage: Path) -> None:
-    every = [1, 2, 3, 4, 5, 6]
-    experiment = Experiment(train_loop=quadratic, space={"x": tune.choice(every)}, metric="score")
-    plan = make_plan(experiment, SweepOptions(storage=storage, device="cpu", search="BruteForceSampler"))
-    searcher = make_searcher(plan, InMemoryStorage())
-    proposed = []
-    for number in map(str, every):
-        config = searcher.suggest(number)
-        assert isinstance(config, dict)
-        proposed.append(config["x"])
-        end(searcher, number, {"score": 0.5, "epoch": 10})
-    assert sorted(proposed) == every, "and none twice"
 
 
 def test_a_sampler_may_be_an_object_or_of_a_module(storage: Path) -> None:
@@ -182,33 +128,25 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
             {"search": "CmaEsSampler"},
             r"CmaEsSampler: this sampler needs a package .* \(No module named 'cmaes'\); install it",
         ),
-        ({"search": "CmaEsSampler(n_startup_trials=5)"}, "this sampler needs a package that is not installed .*cmaes"),
-        ({"seed": -1}, "--seed -1: must be at least 0"),
         ({"seed": 2**32}, f"--seed {2**32}: must be below {2**32}"),
         (
             {"time_budget": float("inf"), "retries": -1},
             "--time-budget inf: must be a finite number; --retries -1: must be",
         ),
-        ({"target": float("nan")}, "--target nan: must be a finite number"),
         ({"target": 92.0}, "--target 92: val_accuracy is a fraction from 0 to 1; give 0.92 for 92 %"),
-        ({"tracking_uri": ""}, "--tracking-uri : must have at least 1 character"),
         ({"name": ""}, "--name '': a name has 1 to 100 letters"),
-        ({"name": "n" * 300}, "--name n+: a name has 1 to 100 letters"),
-        ({"checkpoint_budget": "1B"}, "--checkpoint-budget 1B: .* at least 1KB"),
+        ({"checkpoint_budget": "1B"}, "--checkpoint-budget 1B: must be at least 1000"),
         ({"add_trials": 2}, "--add-trials goes with --resume NAME"),
-        ({"epochs": 2, "steps": 10}, "--epochs 2 --steps 10: a budget is in epochs or in steps; give one of the two"),
+        ({"epochs": 2, "steps": 10}, "--epochs 2 --steps 10: epochs or steps must be above 0, and the other 0"),
         ({"eval_every": 2}, "--eval-every 2: eval_every needs a budget in steps.*; the recipe has 9 epochs"),
         ({"steps": 10, "eval_every": 20}, "--steps 10 --eval-every 20: eval_every .* must be from 1 to steps"),
         (
             {"workers_per_trial": 1, "settings": ("batch_size=20", "micro_batch=7")},
             "--workers-per-trial 1: batch_size must be .* 3 equal parts .* got batch_size=20, .* micro_batch=7",
         ),
-        ({"settings": ("batch_size=large",)}, "--set batch_size=large: batch_size must be a valid integer"),
         ({"settings": ("train_samples=16",)}, "batch_size must be at most the 16 training samples, but got 32"),
         ({"search": "annealing"}, "--search annealing: no such sampler; take gp, tpe, random"),
-        ({"epochs": 0}, "--epochs 0: must be at least 1"),
         ({"seconds": 60, "grace": 70}, "--seconds 60 --grace 70: grace must be at most the budget, 60 seconds"),
-        ({"num_samples": -1}, "--num-samples -1: must be at least 1"),
         ({"data": "/no/such/data"}, "--data /no/such/data: no such file or folder"),
         ({"model": "/no/such/model"}, "--model /no/such/model: no such folder"),
         ({"name": "../escape"}, r"--name \.\./escape: a name has 1 to 100 letters, digits"),
@@ -233,12 +171,11 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
         ),
         ({"confirm": 1, "num_samples": 1}, "--confirm 1: one trial is the baseline"),
         ({"confirm": 0, "seeds": 3}, "--seeds 3 goes with --confirm K"),
-        ({"seeds": 1}, "--seeds 1: must be at least 2"),
         ({"tracking_uri": "postgresql://ada:secret@host/x"}, r"postgresql://\*\*\*: .* for PostgreSQL PGPASSWORD"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_what_cannot_work_is_an_error_with_rule_and_value(changes: dict[str, Any], message: str, storage: Path) -> None:
+def test_impossible_options_are_refused(changes: dict[str, Any], message: str, storage: Path) -> None:
     with pytest.raises(SweepError, match=message):
         plan_for(storage, **changes)
 
@@ -296,7 +233,7 @@ def test_the_plan_says_which_cluster_it_joins_and_that_others_may_share_it(stora
 @pytest.mark.processes
 def test_a_dry_run_imports_neither_mlflow_nor_what_draws_and_that_is_small(storage: Path) -> None:
     code = (
-        "import sys; from gaudi_tune.cli.command_line import run; from gaudi_tune import SweepOptions\n"
+        "import sys; from gaudi_tune.cli.run import run; from gaudi_tune import SweepOptions\n"
         "from tests.helpers.quadratic import QUADRATIC; from pathlib import Path\n"
         f"assert run(QUADRATIC, SweepOptions(storage=Path({str(storage)!r}), dry_run=True), []) == 0\n"
         "print(sorted({'mlflow', 'plotly'} & set(sys.modules)))\n"
@@ -337,26 +274,14 @@ def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:
         ),
         ({"device": "tpu"}, "--device tpu: must be auto, hpu, cuda, cpu; an NVIDIA GPU is cuda"),
         ({"num_samples": "many"}, "--num-samples many: must be a whole number"),
-        ({"objectives": ("loss:min:max",)}, "--objectives loss:min:max: loss:min:max has two modes; give one of them"),
-        ({"objectives": (":min",)}, "':min' names no metric; give one, such as val_loss:min"),
+        ({"objectives": (":min",)}, "metric must be the name of one number .* but got ''"),
         ({"notify": "http://"}, "an address begins with https:// or http:// and a host; give that of a webhook"),
-        ({"notify": "http://[x"}, "an address begins with https:// or http:// and a host"),
-        ({"num_samples": True}, "--num-samples True: must be a whole number"),
-        ({"name": b"a"}, "--name b'a': must be a text"),
+        ({"name": 3}, "--name 3: must be a text"),
         ({"learn_from": {"a", "b"}}, r"--learn-from .*: must be a tuple, such as \('earlier',\)"),
-        ({"dry_run": "no"}, "--dry-run no: must be a valid boolean"),
+        ({"dry_run": "no"}, "--dry-run no: must be True or False"),
         ({"options": {"epochs": 3}}, "the second argument is a SweepOptions; name the argument"),
-        ({"space": {"x": tune.uniform(0, 1)}}, r"\[space\] x: a range of Ray Tune is not a range; write one of"),
-        ({"settings": ("x=1_000",)}, "--set x=1_000: x must be a number, in digits such as 2.5, but got '1_000'"),
-        (
-            {"search": "a." * 50_000 + "b"},
-            r"--search a\.a\..* give NAME or NAME\(argument=value, \.\.\.\), as in Python",
-        ),
-        ({"search": "sys.exit"}, "--search sys.exit: this sampler cannot be created .SystemExit"),
         ({"search": "TPESampler(n_ei_candidates=0)", "num_samples": 20}, "this sampler cannot search"),
         ({"settings": {"lr": 0.1}}, r"--set \{'lr': 0.1\}: must be a tuple, such as \('lr=0.1',\)"),
-        ({"learn_from": "a"}, r"--learn-from a: must be a tuple, such as \('earlier',\)"),
-        ({"objectives": "a"}, r"--objectives a: must be a tuple, such as \('val_loss:min', 'samples_per_s:max'\)"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -366,7 +291,7 @@ def test_a_wrong_value_given_to_the_api_is_an_error(changes: dict[str, Any], mes
 
 
 @pytest.mark.parametrize("changes", [{"dry_run": True}, {"json": True}, {"evaluate": Path("checkpoint")}])
-def test_what_is_for_the_command_line_is_an_error_in_the_api(changes: dict[str, Any]) -> None:
+def test_options_of_the_command_line_alone_are_an_error_in_the_api(changes: dict[str, Any]) -> None:
     with pytest.raises(SweepError, match=f"does not take {next(iter(changes))}, which the command line does; leave"):
         build_tuner(QUADRATIC, **changes)
 
@@ -378,7 +303,7 @@ def test_pbt_with_nothing_to_change_is_an_error(storage: Path) -> None:
         make_plan(choices, SweepOptions(storage=storage, scheduler="pbt", name="x"))
 
 
-def test_a_sweep_that_confirms_holds_test_data_out_and_says_how_many_trials_that_is(storage: Path) -> None:
+def test_a_confirmation_holds_test_data_out(storage: Path) -> None:
     plan = plan_for(storage, num_samples=3, confirm=5, seeds=2)
     assert (plan.confirm, plan.seeds) == (2, 2), "there are two others"
     assert plan.settings["hold_out"] is True
@@ -397,7 +322,7 @@ def test_a_sweep_that_confirms_holds_test_data_out_and_says_how_many_trials_that
         assert without.confirm == 0
 
 
-def test_a_sweep_that_confirms_has_as_many_groups_as_its_confirmation_keeps_busy(storage: Path) -> None:
+def test_a_confirmation_keeps_as_many_groups_busy(storage: Path) -> None:
     def groups(**changes: Any) -> int:
         return plan_for(storage, device="cpu", **changes).groups
 
@@ -405,17 +330,6 @@ def test_a_sweep_that_confirms_has_as_many_groups_as_its_confirmation_keeps_busy
     assert groups(baseline_only=True) == 1
     assert groups(baseline_only=True, seeds=2) == min(cores, 2)
     assert groups(num_samples=2, confirm=1, seeds=9) == min(cores, 18)
-
-
-def test_a_recipes_own_folder_is_found_wherever_the_workers_are(
-    storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "texts").symlink_to(EXPERIMENT.recipes["sample"].settings()["data"])
-    sample = EXPERIMENT.recipes["sample"]
-    here = replace(sample, settings=lambda: {**sample.settings(), "data": "texts"})
-    monkeypatch.chdir(tmp_path)
-    plan = make_plan(replace(EXPERIMENT, recipes={"sample": here, "full": here}), SweepOptions(storage=storage))
-    assert Path(plan.settings["data"]).is_absolute()
 
 
 def test_a_batch_that_the_workers_cannot_share_is_an_error_where_graphs_are_compiled_too(storage: Path) -> None:

@@ -117,7 +117,7 @@ def test_a_space_may_ask_for_what_depends_on_what_it_was_given(storage: Path, ba
     assert not {"x", "optimizer", "momentum", "beta"} & set(plan.settings)
 
 
-def test_what_a_person_wants_to_try_has_what_its_branch_asks_for() -> None:
+def test_a_tried_configuration_has_the_hyperparameters_of_its_branch() -> None:
     wanted = {"x": "0.5", "optimizer": "sgd", "momentum": "0.9"}
     assert BRANCHING.read_config({"epochs": 4}, wanted) == {"x": 0.5, "optimizer": "sgd", "momentum": 0.9}
     for changes, message in (
@@ -143,12 +143,6 @@ def test_a_hyperparameter_of_a_function_can_be_fixed(storage: Path) -> None:
         "x": 0.9,
         "momentum": middle(plan.experiment.search_space.ranges["momentum"][0]),
     }
-    momentum = {"momentum": {"uniform": [0.0, 1.0], "baseline": 0.7}}
-    plan = make_plan(adam, SweepOptions(storage=storage, name="x", settings=("optimizer=sgd",), space=momentum))
-    assert plan.experiment.baseline == {"x": 0.9, "momentum": 0.7}
-    optimizer = {"optimizer": {"choice": ["sgd", "adamw"], "baseline": "adamw"}}  # the published baseline has sgd
-    plan = make_plan(BRANCHING, SweepOptions(storage=storage, name="x", space=optimizer))
-    assert plan.experiment.baseline == {"x": 0.9, "optimizer": "adamw"}
     with pytest.raises(SweepError, match=r"--set x=0\.5: nothing is left to search"):
         make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", settings=("x=0.5",)))
 
@@ -164,7 +158,7 @@ def test_a_hyperparameter_of_a_function_can_be_fixed(storage: Path) -> None:
         ([1, 2, "all"], "all", "all"),
     ],
 )
-def test_what_is_set_has_the_type_of_its_choice(choices: list[Any], given: str, value: Any, storage: Path) -> None:
+def test_a_set_value_has_the_type_of_its_choice(choices: list[Any], given: str, value: Any, storage: Path) -> None:
     def loop(config: dict[str, Any]) -> None:
         report({"score": config["x"]})
 
@@ -173,14 +167,6 @@ def test_what_is_set_has_the_type_of_its_choice(choices: list[Any], given: str, 
     plan = make_plan(experiment, SweepOptions(storage=storage, name="x", settings=(f"mode={given}",)))
     assert plan.settings["mode"] == value
     assert type(plan.settings["mode"]) is type(value)
-
-
-def test_where_a_space_does_not_ask_the_recipe_counts(storage: Path) -> None:
-    recipe = replace(QUADRATIC.recipes["sample"], settings=lambda: {"momentum": 0.3, "x": 0.0})
-    experiment = replace(BRANCHING, recipes={"sample": recipe, "full": recipe})
-    plan = make_plan(experiment, SweepOptions(storage=storage, name="x"))
-    assert plan.settings["momentum"] == 0.3  # of trials with adamw; the others have their own
-    assert "x" not in plan.settings
 
 
 @pytest.mark.parametrize(
@@ -210,15 +196,9 @@ def test_where_a_space_does_not_ask_the_recipe_counts(storage: Path) -> None:
     ],
     ids=["lacks a value", "has one too many", "outside", "no such choice", "not always", "never"],
 )
-def test_what_a_space_that_branches_cannot_have(changes: dict[str, Any], message: str, storage: Path) -> None:
+def test_misfits_of_a_branching_space_are_named(changes: dict[str, Any], message: str, storage: Path) -> None:
     with pytest.raises(SweepError, match=message):
         make_plan(replace(BRANCHING, **changes), SweepOptions(storage=storage, name="x"))
-
-
-def test_a_hyperparameter_can_be_fixed_for_all_trials(storage: Path) -> None:
-    plan = plan_for(storage, settings=("batch_size=16", "optimizer=adamw"))
-    assert (plan.settings["batch_size"], plan.settings["optimizer"]) == (16, "adamw")
-    assert not {"batch_size", "optimizer"} & {*plan.experiment.search_space.names, *plan.experiment.baseline}
 
 
 @pytest.mark.parametrize("scheduler", ["asha", "pbt"])

@@ -198,7 +198,6 @@ def test_sweeps_in_a_storage_are_looked_at(address: str, capsys: pytest.CaptureF
     shown = capsys.readouterr().out
     assert "earlier: killed, 6 of 6 trials" in shown
     assert f"--resume earlier --storage {address}" in shown
-    assert main(["compare", "earlier", f"{address}/earlier", "--storage", address]) == 0
     learned = make_plan(PLAIN, SweepOptions(learn_from=("earlier",), storage=Path(address), device="cpu"))
     assert learned.learned
     with pytest.raises(SweepError, match="no such sweep"):

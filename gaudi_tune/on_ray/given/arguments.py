@@ -31,8 +31,7 @@ from gaudi_tune.define.experiment import USUAL_BUDGET, Experiment
 from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import RAYS, RAYS_POPULATION, SweepOptions
-from gaudi_tune.define.ranges import is_range
-from gaudi_tune.define.search_space import WithPrior
+from gaudi_tune.define.ranges import WithPrior, is_range
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.given.configs import with_configs
 from gaudi_tune.on_ray.given.rays_search import count_proposals, is_grid, needs_variants, source_of, space_of_variants

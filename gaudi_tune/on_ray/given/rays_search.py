@@ -19,10 +19,9 @@ from ray.tune.search import BasicVariantGenerator, Searcher
 from ray.tune.search.sample import Function
 from ray.tune.utils.util import flatten_dict
 
-from gaudi_tune.define.field_rules import plain
 from gaudi_tune.define.objective import Objective
-from gaudi_tune.define.ranges import convert_tune_range, is_range, suggest_in
-from gaudi_tune.define.search_space import SearchSpace, SpaceFunction, WithPrior
+from gaudi_tune.define.ranges import WithPrior, convert_tune_range, is_range, plain, suggest_in
+from gaudi_tune.define.search_space import SearchSpace, SpaceFunction
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.private.ray_tune import count_variants, keeps_searches, tell_goal, variants
 from gaudi_tune.sweep.search.source import Source

@@ -12,7 +12,7 @@ from typing import Any
 
 import jinja2
 
-from gaudi_tune.base.writing import atomic_write
+from gaudi_tune.base.files import atomic_write
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.pictures.catalogue import Picture, draw_pictures
 from gaudi_tune.show.pictures.sweep_view import COLOURS, SweepView

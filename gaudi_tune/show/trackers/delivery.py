@@ -22,7 +22,7 @@ import psutil
 from filelock import FileLock
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.variables import temporary_environment
+from gaudi_tune.base.process import temporary_environment
 from gaudi_tune.show.trackers.outbox import GIVE_UP_AFTER_S, RECORDS_FILE, Outbox, tracked_at
 from gaudi_tune.show.trackers.records import SWEEP, BeginRun, Record, Update
 from gaudi_tune.show.trackers.store import database_file

@@ -15,8 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from gaudi_tune.base.reading import MAX_JSON_BYTES, open_regular_file, read_json
-from gaudi_tune.base.writing import atomic_write, retry_while_disk_is_full
+from gaudi_tune.base.files import MAX_JSON_BYTES, atomic_write, open_regular_file, read_json, retry_while_disk_is_full
 from gaudi_tune.show.trackers.records import ORIGIN, OUTBOX, BeginRun, BeginSweep, Record, from_line, to_line
 from gaudi_tune.show.trackers.store import artifact_folder
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 
-from gaudi_tune.base.versions import installed_versions
+from gaudi_tune.base.process import installed_versions
 from gaudi_tune.define.options import HOME
 
 GIT_COMMIT = "mlflow.source.git.commit"

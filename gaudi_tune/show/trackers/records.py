@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from gaudi_tune.base.reading import from_json
+from gaudi_tune.base.files import from_json
 
 VERSION = 1
 """The version of the records' layout. Raise it with every change that an older line does not fit."""

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.reading import open_regular_file
+from gaudi_tune.base.files import open_regular_file
 from gaudi_tune.storage.fetch import RUNS_ELSEWHERE
 
 LOCK_FILE = "running.lock"

@@ -21,8 +21,7 @@ import cloudpickle
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from gaudi_tune.base.reading import from_json, open_regular_file
-from gaudi_tune.base.writing import atomic_write
+from gaudi_tune.base.files import atomic_write, from_json, open_regular_file
 from gaudi_tune.private.unpickler import CautiousUnpickler
 
 logger = logging.getLogger(__name__)

@@ -16,12 +16,11 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.reading import read_json, read_json_text
-from gaudi_tune.base.writing import atomic_write
+from gaudi_tune.base.files import STUDY_FILE, SUMMARY_FILE, atomic_write, read_json, read_json_text
 from gaudi_tune.define.objective import Mode, Objective
 from gaudi_tune.define.options import DEFAULT_STORAGE, LIMITS, TRAITS, SweepOptions, checked, names_on_resume
 from gaudi_tune.define.reading import read_path
-from gaudi_tune.define.sweep_plan import STUDY_FILE, SUMMARY_FILE, Plan
+from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.storage.fetch import sweeps_in_words, view
 from gaudi_tune.storage.remote import address_of, split
 from gaudi_tune.sweep.record.lock import is_running

@@ -18,10 +18,9 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as StudyState
 
 from gaudi_tune.base.errors import SweepError, first_line
-from gaudi_tune.base.reading import open_regular_file
+from gaudi_tune.base.files import STUDY_FILE, open_regular_file
 from gaudi_tune.define.objective import Objective
-from gaudi_tune.define.search_space import hyperparameter
-from gaudi_tune.define.sweep_plan import STUDY_FILE
+from gaudi_tune.define.trial_proxy import hyperparameter
 from gaudi_tune.private import optuna as internals
 from gaudi_tune.sweep.record.events import Outcome
 from gaudi_tune.sweep.search.sampler_view import ATTR_FAILURE, ATTR_POINT, best_report

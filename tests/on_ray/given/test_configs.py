@@ -166,7 +166,7 @@ def test_a_train_function_or_a_class_with_its_param_space_is_an_experiment(stora
             "'GPU': 2.0.*: a worker has one device",
         ),
         (quadratic, {"param_space": {"model": {"lr": tune.uniform(0, 1)}}}, "model"),
-        (int, {"param_space": {}}, "a class derived from ray.tune.Trainable"),
+        (int, {"param_space": {}}, "a class derived from tune.Trainable"),
     ],
 )
 def test_what_is_no_train_function_with_a_space_is_refused(

@@ -15,9 +15,10 @@ import pytest
 from ray import tune
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.files import SUMMARY_FILE
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.options import SweepOptions
-from gaudi_tune.define.sweep_plan import SUMMARY_FILE, Plan
+from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.sweep.record.events import Ending
 from gaudi_tune.sweep.record.lock import SweepLock
@@ -121,11 +122,9 @@ def test_a_sweep_is_no_checkpoint_and_says_which_it_has(folder: Path) -> None:
 
 def test_numbers_that_are_none_in_json_are_kept(folder: Path) -> None:
     plan = plan_in(folder.parent)
-    space = {"x": {"choice": [1.0, math.inf]}}
-    options = replace(plan.options, space=space)
-    write_sweep_file(replace(plan, options=options, learned=[{"x": math.inf}], earlier_config={"x": -math.inf}))
+    write_sweep_file(replace(plan, learned=[{"x": math.inf}], earlier_config={"x": -math.inf}))
     kept = read_sweep_file(folder)
-    assert (kept.options["space"], kept.learned, kept.earlier_config) == (space, [{"x": math.inf}], {"x": -math.inf})
+    assert (kept.learned, kept.earlier_config) == ([{"x": math.inf}], {"x": -math.inf})
 
 
 def test_a_summary_that_is_anothers_is_none(folder: Path) -> None:

@@ -22,7 +22,8 @@ from ray.tune.search import ConcurrencyLimiter, Searcher
 from gaudi_tune.base import names
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective
-from gaudi_tune.define.search_space import SearchSpace, WithPrior
+from gaudi_tune.define.ranges import WithPrior
+from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.sweep.search import study_record
 from gaudi_tune.sweep.search.guesses import GUESSED
 from gaudi_tune.sweep.search.sampler_view import SamplerView

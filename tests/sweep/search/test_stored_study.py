@@ -14,7 +14,7 @@ import pytest
 from optuna.trial import TrialState
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.define.sweep_plan import STUDY_FILE
+from gaudi_tune.base.files import STUDY_FILE
 from gaudi_tune.sweep.search.stored_study import stored_trials, study_address
 from tests.cli.test_damaged_sweeps import contents, leave_journal, leave_wal
 

@@ -20,8 +20,8 @@ from ray.tune.experiment import Trial
 from ray.util import placement_group_table
 
 from gaudi_tune import build_tuner
+from gaudi_tune.base.files import STUDY_FILE
 from gaudi_tune.define.options import SchedulerName
-from gaudi_tune.define.sweep_plan import STUDY_FILE
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.trials import number_of
 from gaudi_tune.on_ray.tune_files import CONTROLLER

@@ -2,7 +2,7 @@ import pytest
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.devices.find import DEVICE_TYPES, Devices
-from gaudi_tune.plan.settle import count_groups, pack
+from gaudi_tune.plan.decide_plan import count_groups, pack
 
 
 def devices(kind: str, *nodes: int) -> Devices:

@@ -31,8 +31,9 @@ MANY_VALUES = 40
 """From this many different values among the draws on, a hyperparameter counts as continuous."""
 
 
-def settle(
+def decide_plan(
     applied: AppliedOptions,
+    options: SweepOptions,
     devices: Devices,
     name: str,
     uri: str,
@@ -45,6 +46,7 @@ def settle(
 
     Args:
         applied: The experiment with the options applied.
+        options: The options.
         devices: The devices on which trials train.
         name: The name of the sweep.
         uri: The address of the tracking store.
@@ -52,7 +54,7 @@ def settle(
         hold_out: Whether to hold out test data even if nothing is confirmed.
         max_concurrent: The most trials that train at a time. None: as many as fit.
     """
-    experiment, options, recipe = applied.experiment, applied.options, applied.recipe_defaults
+    experiment, recipe = applied.experiment, applied.recipe_defaults
     trials = 1 if options.baseline_only else options.num_samples or recipe.num_samples
     budget = choose_budget(options, recipe.budget)
     confirm, seeds = choose_confirmation(options, recipe, trials)
@@ -150,10 +152,6 @@ def count_groups(devices: Devices, width: int) -> int:
 
 def choose_budget(options: SweepOptions, default: Budget) -> Budget:
     """Return the budget that the options give. What they leave out comes from ``default``, the recipe's budget."""
-    if options.epochs and options.steps:
-        raise SweepError(
-            f"--epochs {options.epochs} --steps {options.steps}: a budget is in epochs or in steps; give one of the two"
-        )
     if options.epochs or options.steps:
         epochs, steps, seconds = options.epochs or 0, options.steps or 0, options.seconds or 0
         eval_every = options.eval_every or -(-steps // 10)
@@ -215,10 +213,7 @@ def choose_confirmation(options: SweepOptions, recipe: Recipe, trials: int) -> t
     elif options.evaluate is not None:
         obstacle = "--evaluate trains nothing"
     elif scheduler_kind(options.scheduler).clones:
-        obstacle = (
-            f"--scheduler {options.scheduler} changes hyperparameters while a trial trains, so that there are none to "
-            f"train again"
-        )
+        obstacle = f"--scheduler {options.scheduler} changes hyperparameters while a trial trains"
     elif trials == 1:
         obstacle = "one trial is the baseline, which there is nothing to compare with"
     if obstacle and options.confirm:

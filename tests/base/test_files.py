@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from gaudi_tune.base import writing
-from gaudi_tune.base.writing import atomic_write, is_disk_full, retry_while_disk_is_full
+from gaudi_tune.base import files
+from gaudi_tune.base.files import atomic_write, is_disk_full, retry_while_disk_is_full
 
 
-def test_it_writes_when_there_is_room_and_says_that_it_waits(
+def test_writing_waits_for_room_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(writing, "RETRY_AFTER_S", 0.01)
+    monkeypatch.setattr(files, "RETRY_AFTER_S", 0.01)
     places = iter([Path("/dev/full"), Path("/dev/full"), tmp_path / "there"])
     with caplog.at_level(logging.WARNING):
         assert retry_while_disk_is_full(lambda: next(places).write_text("all of it"), "a line") == 9
@@ -27,7 +27,7 @@ def test_it_writes_when_there_is_room_and_says_that_it_waits(
         retry_while_disk_is_full((tmp_path / "not" / "there").touch, "nothing")
 
 
-def test_half_a_file_takes_nobodys_place(tmp_path: Path) -> None:
+def test_half_a_file_replaces_nothing(tmp_path: Path) -> None:
     file = tmp_path / "summary.json"
     with atomic_write(file) as partial:
         partial.write_text("old")
@@ -42,7 +42,7 @@ def test_half_a_file_takes_nobodys_place(tmp_path: Path) -> None:
     assert file.read_text() == "new"
 
 
-def test_torch_hides_why_it_could_not_write() -> None:
+def test_a_full_disk_is_seen_through_torchs_error() -> None:
     with suppress(OSError), Path("/dev/full").open("wb") as file, pytest.raises(RuntimeError) as raised:
         torch.save({"weights": torch.ones(500_000)}, file)
     assert is_disk_full(raised.value)

@@ -1,17 +1,16 @@
-"""What is published, pinned: baselines, budgets and figures of the five recipes. And every space holds its baseline."""
+"""What is published, pinned: baselines, budgets and settings of the recipes. And every space holds its baseline."""
 
 from __future__ import annotations
 
 import importlib
-import json
-import sys
-import types
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gaudi_tune import Experiment, SweepOptions
-from gaudi_tune.cli.commands import main
+from gaudi_tune.cli.command_line import parse_options
 from gaudi_tune.data.configs import ImageConfig
 from gaudi_tune.define.experiment import RecipeName
 from gaudi_tune.define.options import PROJECT_ROOT
@@ -113,25 +112,23 @@ def test_budgets_and_settings_are_the_published_ones() -> None:
     assert rates == pytest.approx(epochs)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4, 8, 16])
-def test_lars_is_a_second_baseline_of_imagenet(workers: int) -> None:
-    lars = BY_NAME["resnet50-imagenet"].baselines["lars"]
-    asked = asked_of("resnet50-imagenet", workers, baseline="lars")
-    config = asked.experiment.config_with({**asked.settings, **asked.recipe_defaults.budget.settings()})
+def test_the_command_for_lars_repeats_its_published_run() -> None:
+    """The options that docs/recipes.md has, for 8 HPUs."""
+    command = re.search(r"`(--epochs 35 [^`]*)`", (PROJECT_ROOT / "docs" / "recipes.md").read_text())
+    assert command is not None
+    options = parse_options(command[1].split())
+    asked = apply_options(BY_NAME["resnet50-imagenet"], replace(options, recipe="full", workers_per_trial=8), "hpu")
+    config = asked.experiment.config_with({**asked.settings, "epochs": 35})
     assert isinstance(config, TrainingConfig)
-    assert asked.experiment.search_space.fixed == lars.settings
+    assert (options.epochs, options.grace) == (35, 4)
     assert (config.optimizer, config.schedule, config.decayed) == ("lars", "polynomial", "weights")
     assert (config.momentum, config.weight_decay, config.label_smoothing) == (0.9, 5e-5, 0.1)
-    assert (config.batch_size, config.lr_for_batch) == (256 * workers, 256 * workers)
-    assert str(asked.recipe_defaults.budget) == "35 epochs"
-    assert config.peak_lr == pytest.approx({1: 2.5, 8: 9.0, 16: 13.0}.get(workers, config.lr), rel=0.07)
+    assert (config.batch_size, config.lr_for_batch, config.peak_lr) == (2048, 2048, 9.0)
     rates = [config.peak_lr * config.make_schedule().factor(epoch * 100, 3500, 100) for epoch in range(36)]
     assert rates[3] == max(rates)
     assert rates[1] == pytest.approx(rates[3] / 3, rel=0.02)
     left = [1 - (epoch - 3) / 33 for epoch in range(4, 35)]  # of the source's 36 epochs, without the warm-up
     assert rates[4:-1] == pytest.approx([rates[3] * share**2 for share in left], abs=0.07 * rates[3])
-    resumed = asked_of("resnet50-imagenet", workers, baseline="lars", settings=asked.options.settings)
-    assert resumed.options.settings == asked.options.settings
 
 
 def test_trials_of_imagenet_are_compared_between_the_drops_of_the_learning_rate() -> None:
@@ -162,27 +159,3 @@ def test_every_space_holds_its_baseline_at_every_width(name: str, workers: int, 
     sizes = experiment.search_space.values("batch_size")
     assert experiment.baseline["batch_size"] in sizes
     assert all(size % workers == 0 for size in sizes)
-
-
-def test_it_is_printed_for_programs_and_for_people(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, value in (("argv", ["pytest"]), ("path", list(sys.path))):
-        monkeypatch.setattr(sys, name, value)
-    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
-    assert main(["published", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert set(found) == set(BY_NAME)
-    assert found["vit"]["baseline"]["1"]["batch_size"] == 256
-    assert found["vit"]["baseline"]["8"]["batch_size"] == 2048
-    assert found["vit"]["published"]["last_step_samples_per_s"] == [8_440.0, 9_130.0]
-    of_s1 = found["resnet50"]["published"]
-    figures = ("workers", "accuracy", "first_epoch_s", "later_epoch_s", "total_s")
-    assert [of_s1[figure] for figure in figures] == [2, 0.9605, 24.7, 1.37, 43.0]
-    assert found["bert"]["published"]["total_s"] == 3 * 60 + 53
-    assert all(one["source"] for one in found.values())
-    assert main(["published", *map(str, SCRIPTS)]) == 0
-    printed = capsys.readouterr().out
-    assert "  baseline, 8 workers: lr=0.8 batch_size=2048 " in printed
-    assert found["resnet50-imagenet"]["baselines"]["lars"]["baseline"]["8"]["lr"] == 9.0
-    assert "resnet50-imagenet --baseline lars: HabanaAI Model-References" in printed

@@ -1,0 +1,95 @@
+"""What belongs to this process: its terminal, its environment variables, its garbage collector, its packages."""
+
+from __future__ import annotations
+
+import gc
+import importlib.metadata
+import io
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+MIN_WIDTH = 40
+"""Characters of a line that help and tables need: in less than ten, they would be laid out without an end."""
+PACKAGES = ("torch", "torchvision", "habana-torch-plugin", "ray", "optuna", "mlflow", "transformers")
+"""The packages on whose versions results depend."""
+
+
+def prepare_terminal() -> None:
+    """Have this process print to any terminal without an error.
+
+    It prints "?" for each character that the terminal's encoding lacks, nothing where a standard file is closed, and
+    for lines of some length.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    width = shutil.get_terminal_size().columns
+    if width < MIN_WIDTH:
+        os.environ["COLUMNS"] = str(MIN_WIDTH)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook, whose output goes to a cell."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return shell is not None and hasattr(shell, "kernel")
+
+
+@contextmanager
+def changed_environment(changes: Mapping[str, str | None]) -> Iterator[None]:
+    """Set environment variables inside the block, whatever the user has set; those of None are removed."""
+    originals = {name: os.environ.get(name) for name in changes}
+    _set(changes)
+    try:
+        yield
+    finally:
+        _set(originals)
+
+
+@contextmanager
+def temporary_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables inside the block, except those that the user has set."""
+    with changed_environment({name: value for name, value in variables.items() if name not in os.environ}):
+        yield
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Switch the garbage collector off inside the block.
+
+    While libraries are imported it runs again and again, which takes a fifth to a quarter of the time and finds next to
+    nothing.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the version of each of :data:`PACKAGES` that is installed."""
+    return {package: version for package in PACKAGES if (version := version_of(package))}
+
+
+def version_of(package: str) -> str:
+    """Return the version of an installed package, "" if it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,192 @@
+"""What a command line with an experiment and options does: score a checkpoint, show a plan, or run a sweep."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.files import STATE_LOG
+from gaudi_tune.base.process import no_collection, temporary_environment
+from gaudi_tune.base.words import as_text, format_params, format_value, harmless, in_columns
+from gaudi_tune.define.experiment import Experiment
+from gaudi_tune.define.options import SweepOptions
+from gaudi_tune.sweep.record.events import CTRL_C
+from gaudi_tune.sweep.record.sweep_file import read_summary
+
+if TYPE_CHECKING:
+    from gaudi_tune.define.sweep_plan import Plan
+
+Result: TypeAlias = tuple[int, Mapping[str, Any]]
+"""The exit status, and what ``--json`` prints."""
+PROPOSALS_SHOWN = 3
+"""Proposals printed by --dry-run, the baseline included."""
+USAGE_ERROR = 2
+"""Exit status after a SweepError."""
+
+
+def run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) -> int:
+    """Do what the options say, print the result, and return the exit status.
+
+    ``command`` is the command that resumes the sweep, without its options.
+    """
+    result: Mapping[str, Any] = {}
+    ray_was_running = "ray" in sys.modules and sys.modules["ray"].is_initialized()
+    with redirect_stdout(sys.stderr) if options.json else nullcontext():
+        try:
+            status, result = _run(experiment, options, command)
+        except SweepError as error:
+            print(harmless(f"error: {error}").replace("\n", "\n       "), file=sys.stderr)
+            status, result = USAGE_ERROR, {"error": str(error)}
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            status = CTRL_C
+        finally:
+            if not ray_was_running and "ray" in sys.modules:
+                from gaudi_tune.on_ray.local_ray import end_ray
+
+                end_ray()
+    if options.json:
+        print(json.dumps(result, indent=2, default=str))
+    return status
+
+
+def _run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) -> Result:
+    with no_collection():
+        from gaudi_tune.on_ray.local_ray import begin_ray
+        from gaudi_tune.plan.planner import make_plan
+        from gaudi_tune.show.plan_text import plan_lines
+
+        # A resumed sweep may have nothing left to do, so Ray does not start before that is known.
+        needs_ray = not (options.dry_run or options.evaluate) and (not options.resume or bool(options.add_trials))
+        plan = make_plan(experiment, options, when_decided=begin_ray if needs_ray else lambda plan: None)
+        plan = replace(plan, command=tuple(command))
+    if plan.options.evaluate is not None:  # there is no sweep whose plan could be printed
+        return _evaluate(plan, plan.options.evaluate)
+    print(as_text(plan_lines(plan)), flush=True)
+    if options.dry_run:
+        print(as_text(dry_run_lines(plan)))
+        return 0, plan.in_brief()
+    if plan.resumed and not options.add_trials and options.name is None and (ended := _result_if_ended(plan)):
+        return ended
+    return _train(plan)
+
+
+def _evaluate(plan: Plan, checkpoint: Path) -> Result:
+    scores = score_checkpoint(plan, checkpoint)
+    print("\n".join([*plan.facts, *(f"{name:<24}{format_value(value)}" for name, value in scores.items())]))
+    return 0, scores
+
+
+def score_checkpoint(plan: Plan, checkpoint: Path) -> Mapping[str, Any]:
+    """Return the scores of a checkpoint on the data of a plan, by metric: in this process, without Ray or a sweep.
+
+    Raises:
+        SweepError: The experiment has its own train loop, or the checkpoint does not fit the plan.
+    """
+    from gaudi_tune.devices.find import DEVICE
+    from gaudi_tune.training.session import open_session
+
+    experiment, folder = plan.experiment, checkpoint.expanduser().resolve()
+    if "evaluate" not in experiment.config_class.field_names():
+        raise SweepError(
+            f"--evaluate {checkpoint}: only experiments with the shared loop can score a checkpoint, and "
+            f"{experiment.name} has its own train loop; load and score the checkpoint in your own code"
+        )
+    scores: dict[str, Any] = {}
+    keep_report: Any = SimpleNamespace(report=lambda metrics, save: scores.update(metrics), get_checkpoint=lambda: None)
+    try:
+        # Without the variable, the loop would take the best device of this machine.
+        with temporary_environment({DEVICE: plan.devices.type.kind}), open_session(keep_report):
+            experiment.train_loop({**plan.settings, **experiment.first_params, "evaluate": str(folder)})
+    except (OSError, RuntimeError, KeyError, ValueError) as error:  # torch raises these if the weights do not fit
+        raise SweepError(
+            f"--evaluate {checkpoint}: there is no checkpoint, or it does not fit the model and classes of these "
+            f"settings ({error}); give its folder, and the --model, --data and --set that it was trained with"
+        ) from error
+    return scores
+
+
+def _result_if_ended(plan: Plan) -> Result | None:
+    """Print and return the result of a sweep that has ended with nothing missing; None if something is left to do."""
+    from gaudi_tune.cli.sweeps import StoredSweep
+    from gaudi_tune.show.result import exit_status
+    from gaudi_tune.show.trackers.outbox import is_delivered
+
+    stored = StoredSweep.find(plan.folder, plan.folder.parent)
+    if not stored.summary.get("complete") or stored.missing or not is_delivered(plan.folder):
+        return None
+    print(as_text(["", *stored.result(), "", "nothing is left to do (--add-trials N makes the sweep longer)"]))
+    return exit_status(stored.summary), stored.summary
+
+
+def _train(plan: Plan) -> Result:
+    with no_collection():
+        from gaudi_tune.on_ray.local_ray import begin_ray, start_ray
+
+        begin_ray(plan)
+        from gaudi_tune.on_ray.tuner import SweepTuner  # takes a second, while Ray starts
+        from gaudi_tune.show.result import exit_status
+
+        start_ray(plan)
+    tuner = SweepTuner(plan)
+    try:
+        tuner.fit()
+    except KeyboardInterrupt:  # a second Ctrl-C, while Tune ended
+        if not tuner.run.conclusion.is_complete:
+            raise
+    assert tuner.run.summary is not None, "the sweep is over"
+    if lines := tuner.ending_lines():  # the result does not have them
+        print(as_text(lines), file=sys.stderr)
+    return exit_status(tuner.run.summary), tuner.run.summary
+
+
+def dry_run_lines(plan: Plan) -> list[str]:
+    """Return lines with the settings, the first proposals, and the largest possible effort that is left."""
+    from optuna.storages import InMemoryStorage
+
+    from gaudi_tune.plan.planner import make_searcher
+    from gaudi_tune.show.result import in_rows
+
+    ended, trained, notes = _progress(plan) if plan.resumed else (0, 0, [])
+    if ended >= plan.num_samples:
+        confirms = ", and what it has yet to confirm" if plan.confirm else ""
+        is_complete = read_summary(plan.stored_folder).get("complete")
+        rest = "to do" if is_complete else f"but what a kill may have lost{confirms}"
+        return [f"all {ended} trials have ended: nothing is left {rest} (--add-trials N makes it longer)", *notes]
+    searcher = make_searcher(plan, InMemoryStorage())
+    proposals = [searcher.suggest(str(n)) for n in range(min(PROPOSALS_SHOWN, plan.num_samples))]
+    configs = [config for config in proposals if isinstance(config, dict)]
+    for config in configs:
+        config.pop("seed", None)
+    trials = plan.num_samples - ended + plan.confirmations
+    units, unit = trials * plan.budget.total - trained, plan.budget.unit
+    words = plan.experiment.search_space.in_words()
+    return [
+        f"settings  {format_params(plan.changed_settings)}",
+        *in_rows("space", in_columns(list(words.items()))),
+        *([f"{ended} of {plan.num_samples} trials have ended; the first were"] if plan.resumed else []),
+        *(f"trial {n:03d}  {format_params(config)}" for n, config in enumerate(configs, 1)),
+        f"at most {units} {unit}s in all, {-(-units // plan.groups)} on each group; early stopping makes it fewer",
+        *notes,
+        "dry run: all checks passed, nothing was started",
+    ]
+
+
+def _progress(plan: Plan) -> tuple[int, int, list[str]]:
+    """Return how many trials of a resumed sweep have ended, what the others have trained, and what was not read."""
+    from gaudi_tune.cli.sweeps import damage_is_an_error
+    from gaudi_tune.on_ray.tuner import SweepTuner
+
+    with damage_is_an_error(f"--resume {plan.name}"):
+        searched = SweepTuner(plan, trackers=()).check_resume().searched
+    ended = sum(trial.has_ended for trial in searched)
+    trained = sum(trial.step for trial in searched if not trial.has_ended)
+    note = f"not read: what Tune itself keeps in {STATE_LOG}, since reading that runs code, as the resume will"
+    return ended, trained, [note]

@@ -1,0 +1,61 @@
+"""The examples in the docstrings of public names are run: definitions as doctests, scripts as dry runs."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import sys
+import textwrap
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import gaudi_tune
+
+SCRIPTS = ("main", "tune_script")
+"""Functions whose example is a script."""
+DEFINITIONS = ("Budget", "Experiment", "Recipe", "WithPrior")
+"""What a user defines: each has an example."""
+
+
+def docstring_of(name: str) -> str:
+    return inspect.getdoc(getattr(gaudi_tune, name)) or ""
+
+
+def test_definitions_have_an_example() -> None:
+    assert [name for name in DEFINITIONS if ">>>" not in docstring_of(name)] == []
+
+
+@pytest.mark.parametrize("name", [name for name in gaudi_tune.__all__ if ">>>" in docstring_of(name)])
+def test_an_example_does_what_it_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    example = doctest.DocTestParser().get_doctest(docstring_of(name), {"__name__": name}, name, None, None)
+    printed: list[str] = []
+    result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=printed.append)
+    assert result.attempted and not result.failed, "".join(printed)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_can_be_planned(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    block: list[str] = []
+    for line in docstring_of(name).partition("::\n")[2].splitlines():
+        if line and not line.startswith(" "):
+            break
+        block.append(line)
+    script = tmp_path / "my.py"
+    script.write_text(textwrap.dedent("\n".join(block)))
+    module: Any = ModuleType("__main__")
+    module.__file__ = str(script)
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    options = ["--dry-run", "--device", "cpu", "--storage", str(tmp_path / "results")]
+    monkeypatch.setattr(sys, "argv", [str(script), *options])
+    with pytest.raises(SystemExit) as ended:
+        exec(compile(script.read_text(), str(script), "exec"), vars(module))
+    printed = capsys.readouterr()
+    assert ended.value.code == 0, printed.err
+    assert printed.out.startswith("sweep   my-")
+    assert "dry run: all checks passed" in printed.out
