@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+import psutil
 import ray
 from ray.train import Checkpoint
 
@@ -31,8 +32,7 @@ from gaudi_tune.base.writing import retry_while_disk_is_full
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.device_metrics import DeviceMetrics, TrialCounts
 from gaudi_tune.devices.find import DEVICE
-from gaudi_tune.group.clean.cleaner import Cleaner
-from gaudi_tune.group.clean.own_process import TrialFolders, copies_end_here, memory_share, standard_files_restored
+from gaudi_tune.group.clean.cleaner import Cleaner, TrialFolders
 from gaudi_tune.group.errors import failure_of_loop
 from gaudi_tune.group.last_written import LastWritten
 from gaudi_tune.group.mailbox import MAILBOX
@@ -211,12 +211,7 @@ def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, dev
     session = _WarmSession(measured, start, TrialCounts(device))
     measured.metrics.take()  # the time between two trials belongs to neither
     try:
-        with (
-            open_session(session),
-            ray_train.answered_by(report, get_checkpoint, session.folder),
-            standard_files_restored(),
-            copies_end_here(),
-        ):
+        with open_session(session), ray_train.answered_by(report, get_checkpoint, session.folder):
             cleaner.run(start["config"], session.folder.name)
         next_command = session.finished()
     except _TrialStopped as stopped:
@@ -235,7 +230,7 @@ def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, dev
     cleaner.clean()
     device.free_cached_memory()
     # A later trial may be the first to import a large library, for which a host has more room than a device.
-    measured.residue = (device.memory_in_use() or 0.0) + memory_share() / 2
+    measured.residue = (device.memory_in_use() or 0.0) + psutil.Process().memory_percent() / 200
     return next_command
 
 
