@@ -92,14 +92,10 @@ def _checkpoint_here(start: dict[str, Any]) -> Iterator[str | None]:
         yield start["checkpoint"]
         return
     with tempfile.TemporaryDirectory(prefix="checkpoint-of-trial-") as folder:
-        _receive(start.pop("archive"), Path(folder))  # Ray keeps it as long as this process has the reference
+        archive = ray.get(start.pop("archive"))  # Ray keeps it as long as this process has the reference
+        retry_while_disk_is_full(partial(unpack, archive, Path(folder)), f"a checkpoint in {folder}")
+        del archive
         yield folder
-
-
-def _receive(reference: ray.ObjectRef, folder: Path) -> None:
-    """Write a checkpoint that the trial actor has passed on into a folder."""
-    archive = ray.get(reference)
-    retry_while_disk_is_full(lambda: unpack(archive, folder), f"a checkpoint in {folder}")
 
 
 @dataclass

@@ -20,8 +20,8 @@ from gaudi_tune.base import names
 from gaudi_tune.base.place import Place
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.group.errors import LostTooOftenError, WorkerRaisedError
+from gaudi_tune.group.trainer import WorkerGroupSpec
 from gaudi_tune.group.warm_trainable import warm_trainable
-from gaudi_tune.group.worker_group import WorkerGroupSpec
 from gaudi_tune.training.checkpoint import Seal, read_seal, seal
 from tests.helpers.host import Hosted
 from tests.helpers.loops import any_loop

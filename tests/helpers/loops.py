@@ -333,7 +333,7 @@ def _raise_two_parts() -> None:
 def impatient_group(spec: Any) -> Any:
     """Return a worker group that must be up within two seconds."""
     with patch.object(worker_group, "START_TIMEOUT_S", 2):
-        return worker_group.WorkerGroup(spec, "late")
+        return worker_group.WorkerGroup.start(spec, "late")
 
 
 class Impatient(worker_group.WorkerGroup):

@@ -59,7 +59,7 @@ class Leftovers:
             return function
 
         atexit.register(self._run_exits)  # where the process ends in the middle of a trial
-        threading.Thread.start = start  # type: ignore[method-assign]
+        threading.Thread.start = start  # type: ignore[method-assign,assignment]
         atexit.register = register  # type: ignore[assignment]
 
     def watch(self) -> None:
