@@ -57,7 +57,7 @@ class WorkerGroupSpec:
 def make_trainer(
     spec: WorkerGroupSpec, name: str, when_placed: Callable[[], None], when_started: Callable[[list[Any]], None]
 ) -> LeanTorchTrainer:
-    """Return the TorchTrainer of a group. It calls the two functions when the workers have devices, and when they run."""
+    """Return the TorchTrainer of a group. It calls the functions when its workers have devices, and when they run."""
     # Ray Train reads these variables in this process when the trainer is made.
     os.environ[ray_train.START_TIMEOUT_S] = str(START_TIMEOUT_S)
     os.environ[ray_train.ENABLE_PREEMPTION_WATCHER] = "0"  # an actor for each group, useful only in some clouds

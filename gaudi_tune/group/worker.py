@@ -226,7 +226,9 @@ def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, dev
     cleaner.clean()
     device.free_cached_memory()
     # A later trial may be the first to import a large library, for which a host has more room than a device.
-    measured.residue = (device.memory_in_use() or 0.0) + psutil.Process().memory_percent() / 200
+    measured.residue = psutil.Process().memory_percent() / 200
+    if device.measures_memory:
+        measured.residue += device.memory_in_use()
     return next_command
 
 

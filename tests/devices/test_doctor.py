@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 import re
 import subprocess
 import sys
@@ -13,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gaudi_tune.define.options import PROJECT_ROOT
-from gaudi_tune.devices import checks, doctor
+from gaudi_tune.devices import doctor
 from tests.helpers.stand_in_hpu import environment, lay_out_devices, ownerships, start
 
 HOLD = """
@@ -34,15 +32,6 @@ def consult(folder: Path, **variables: str) -> tuple[int, str]:
         check=False,
     )
     return done.returncode, done.stdout + done.stderr
-
-
-def install_hl_smi(folder: Path, printed: str) -> str:
-    """Make a command that prints as Intel's does, and return a PATH with it."""
-    command = folder / "bin" / "hl-smi"
-    command.parent.mkdir()
-    command.write_text(f"#!/bin/sh\ncat <<'END'\n{printed}\nEND\n")
-    command.chmod(0o755)
-    return f"{command.parent}:{os.environ['PATH']}"
 
 
 def test_without_a_gaudi_it_says_what_there_is() -> None:
@@ -72,18 +61,15 @@ def test_help_says_what_it_does_and_touches_no_device(tmp_path: Path) -> None:
 @pytest.mark.processes
 def test_it_computes_on_every_hpu_and_gives_them_back(tmp_path: Path) -> None:
     lay_out_devices(tmp_path, 2)
-    _, printed = consult(tmp_path, PATH=install_hl_smi(tmp_path, "1, 512 MiB, 98304 MiB\n0, 768 MiB, 98304 MiB"))
-    assert "no visible process uses any of the 2 modules" in printed
-    assert "module 0: 768 of 98304 MiB, module 1: 512 of 98304 MiB" in printed
+    _, printed = consult(tmp_path)
     assert "correct on each of 2 HPUs" in printed
     assert "correct over 2 HPUs" in printed
     assert "finds 2 HPUs" in printed
-    assert "HCCL_SOCKET_IFNAME not set, HCCL_OVER_OFI not set, RDMAV_FORK_SAFE not set" in printed
     assert all(ownership.until is not None for ownership in ownerships(tmp_path))
 
 
 @pytest.mark.processes
-def test_a_module_that_is_taken_is_named_with_its_owner_and_a_fix(tmp_path: Path) -> None:
+def test_a_module_that_is_taken_is_named_with_a_fix(tmp_path: Path) -> None:
     lay_out_devices(tmp_path, 2)
     with start(HOLD, tmp_path, HLS_MODULE_ID="1") as owner:
         assert owner.stdout is not None
@@ -91,13 +77,9 @@ def test_a_module_that_is_taken_is_named_with_its_owner_and_a_fix(tmp_path: Path
         status, printed = consult(tmp_path)
         owner.kill()
     assert status == 1
-    user = pwd.getpwuid(os.getuid()).pw_name
-    assert re.search(rf"!! +module 1 +used by pid {owner.pid} \({user}\) \S*python\S* -c import time, torch", printed)
-    assert f"kill {owner.pid}" in printed
-    assert not re.search(r"module 0 +used", printed)
     assert "matmul on module 1" in printed
     assert "synStatus=8 [Device not found] Device acquire failed." in printed
-    assert "sudo hl-smi on the host does; end that process, or wait" in printed
+    assert "sudo hl-smi on the host names the process; end that, or wait" in printed
     assert "matmul on module 0" not in printed
 
 
@@ -126,7 +108,7 @@ def test_without_a_device_in_the_container_it_says_how_to_start_one(tmp_path: Pa
     ],
 )
 def test_torch_is_held_against_what_intel_released(plugin: str, torch: str, fix: str) -> None:
-    finding = checks.release(plugin, torch)
+    (finding,) = doctor.release(plugin, torch)
     assert finding.fix.startswith(fix)
     assert bool(finding.fix) is bool(fix)
     assert plugin in finding.result
@@ -147,6 +129,6 @@ def test_the_release_is_that_of_the_installed_packages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("modules", "wrong"), [("0,1", False), ("1,2", True), ("4,5,6,7", False), ("2,3,4,5", True), ("0,1,2", True)]
 )
-def test_modules_must_be_an_aligned_set(modules: str, wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HABANA_VISIBLE_MODULES", modules)
-    assert bool(checks.modules(8).fix) is wrong
+def test_modules_must_be_an_aligned_set(modules: str, wrong: bool) -> None:
+    (finding,) = doctor.modules_fit([int(module) for module in modules.split(",")])
+    assert bool(finding.fix) is wrong
