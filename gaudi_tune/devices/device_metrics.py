@@ -11,8 +11,8 @@ import re
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 from gaudi_tune.base import names
@@ -46,7 +46,7 @@ class DeviceMetrics:
             every_s: Seconds between samples.
         """
         self._changed = threading.Condition()
-        self._values: dict[str, _Values] = {}
+        self._values: dict[str, list[float]] = {}
         self._samples = 0
         self._sample_wanted = self._stuck = self._closed = self._ended = False
         # All monitors live in this one thread: a reading that hangs must not delay a report, and psutil measures the
@@ -71,9 +71,9 @@ class DeviceMetrics:
             values_by_name, self._values, self._samples = self._values, {}, 0
         summary = {}
         for name, values in values_by_name.items():
-            summary[PREFIX + name] = round(values.total / values.count, 1)
+            summary[PREFIX + name] = round(fmean(values), 1)
             if name.endswith("memory_usage_megabytes"):
-                summary[f"{PREFIX}{name}_max"] = round(values.highest, 1)
+                summary[f"{PREFIX}{name}_max"] = round(max(values), 1)
         return summary
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class DeviceMetrics:
     def _add(self, sample: dict[str, float]) -> None:
         with self._changed:
             for name, value in sample.items():
-                self._values.setdefault(name, _Values()).add(value)
+                self._values.setdefault(name, []).append(value)
             self._samples += 1
             self._sample_wanted = False
             self._changed.notify_all()
@@ -159,20 +159,6 @@ class TrialCounts:
             counts[names.COMPILE_SECONDS] = current.compile_s - self._compiled_s
             self._compiled_s = current.compile_s
         return {**counts, **metrics}
-
-
-@dataclass
-class _Values:
-    """The values of one metric since the last report."""
-
-    total: float = 0.0
-    count: int = 0
-    highest: float = -math.inf
-
-    def add(self, value: float) -> None:
-        self.total += value
-        self.count += 1
-        self.highest = max(self.highest, value)
 
 
 def _monitors(device: DeviceType, index: int | None) -> list[Any]:

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from gaudi_tune.base.errors import first_line
 from gaudi_tune.base.versions import installed_versions, version_of
-from gaudi_tune.devices.cores import BIND, cores_of, numa_node_of
+from gaudi_tune.devices.cores import cores_of, numa_node_of
 from gaudi_tune.devices.find import find_devices
 from gaudi_tune.devices.gaudi_node import (
     AUTOLOAD,
@@ -153,17 +153,12 @@ def release(plugin: str, torch: str) -> Iterator[Finding]:
     if not plugin:
         yield Finding("release", "habana_frameworks without habana-torch-plugin", "work in Intel's Gaudi container")
         return
-    number = ".".join(release_of(plugin))
-    result, fix = f"habana-torch-plugin {plugin} with torch {torch}", ""
-    versions = TORCH_OF_RELEASE.get(number, ())
-    oldest, newest = (_numbers(end(TORCH_OF_RELEASE, key=_numbers)) for end in (min, max))
-    if _numbers(number) > newest:
-        result += ": newer than this version of the project knows"
-    elif _numbers(number) < oldest:
-        fix = f"take Intel's container of release {'.'.join(map(str, oldest))} or later"
+    versions, fix = TORCH_OF_RELEASE.get(".".join(release_of(plugin))), ""
+    if versions is None:
+        fix = f"known are {', '.join(TORCH_OF_RELEASE)}: older ones do not work, newer ones may"
     elif not any(_numbers(torch)[: len(_numbers(version))] == _numbers(version) for version in versions):
         fix = f"it belongs with torch {' or '.join(versions)}: reinstall (make, or deploy/install_on_gaudi.sh)"
-    yield Finding("release", result, fix)
+    yield Finding("release", f"habana-torch-plugin {plugin} with torch {torch}", fix, warns=versions is None)
 
 
 def _numpy() -> Iterator[Finding]:
@@ -225,16 +220,12 @@ def modules_fit(modules: list[int]) -> Iterator[Finding]:
 
 
 def cores(modules: list[int]) -> Iterator[Finding]:
-    """Report how many cores the worker of each module will have."""
-    if os.environ.get(BIND) == "0":
-        yield Finding("cores", f"workers are not bound to any: {BIND}=0")
-        return
-    nodes = {module: numa_node_of(module) for module in modules}
-    numbers = {module: 0 if node is None else len(cores_of(node)) for module, node in nodes.items()}
-    far = sorted({node for module, node in nodes.items() if node is not None and not numbers[module]})
-    fix = f"let the container use cores of NUMA node {', '.join(map(str, far))} (--cpuset-cpus)" if far else ""
-    shares = ", ".join(f"module {module}: {number or 'not bound to any'}" for module, number in numbers.items())
-    yield Finding("cores", shares, fix, warns=True)
+    """Check that workers may run on the cores near their modules."""
+    nodes = {node for node in map(numa_node_of, modules) if node is not None}
+    far = ", ".join(str(node) for node in sorted(nodes) if not cores_of(node))
+    fix = f"let the container use cores of NUMA node {far} (--cpuset-cpus): its workers are not bound until then"
+    numbers = ", ".join(f"{len(cores_of(node))} of NUMA node {node}" for node in sorted(nodes))
+    yield Finding("cores", numbers or "the driver names no NUMA nodes", fix if far else "", warns=True)
 
 
 def _memory(count: int) -> Iterator[Finding]:

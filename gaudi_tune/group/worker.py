@@ -38,7 +38,7 @@ from gaudi_tune.group.last_written import LastWritten
 from gaudi_tune.group.mailbox import MAILBOX
 from gaudi_tune.group.passing import pack, unpack
 from gaudi_tune.private import ray_train
-from gaudi_tune.private.torch import interop_threads_repeatable, process_group_kept
+from gaudi_tune.private.torch import process_group_kept
 from gaudi_tune.training.notice import NoticeBoard
 from gaudi_tune.training.session import (
     SaveFunction,
@@ -64,7 +64,7 @@ def serve_trials(config: dict[str, Any]) -> None:
     device_metrics = DeviceMetrics(device, index)
     measured = _Measured(device_metrics)
     try:
-        with process_group_kept(), interop_threads_repeatable():  # before anything is imported from torch
+        with process_group_kept():  # before anything is imported from torch
             cleaner = Cleaner(config["train_loop"], _trial_folders())
             command = MAILBOX.hand_in({"kind": "idle", "node": ray.get_runtime_context().get_node_id(), "index": index})
             while command["do"] == "start":

@@ -130,11 +130,11 @@ class LeanTorchTrainer(DataParallelTrainer):
         """Prepare, as a TorchTrainer does.
 
         Args:
-            train_loop_per_worker: The function that each worker runs. worker_class: The class of the worker actors.
+            train_loop_per_worker: The function that each worker runs.
+            worker_class: The class of the worker actors.
             when_placed: A function that is called when the workers have their devices, before their processes start.
             when_started: A function that is called with the workers' actors, by rank, when they run. It is not a
-            callback
-                of ``RunConfig``, because Ray Train sends those to each worker.
+                callback of ``RunConfig``, because Ray Train sends those to each worker.
             **arguments: Arguments of a DataParallelTrainer.
         """
         super().__init__(train_loop_per_worker, **arguments)

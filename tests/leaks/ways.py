@@ -152,8 +152,6 @@ TORCH = (
         "torch.load = functools.partial(torch.load, weights_only=False)",
         "(torch.nn.functional.relu(torch.ones(1)).item(), type(torch.load).__name__, "
         "torch.nn.Linear.forward.__module__)", outcome=NEW_WORKERS),
-    Way("the number of interop threads", "torch.set_num_interop_threads(1)", "torch.set_num_interop_threads(1)",
-        "It stays, and setting it again is no error. A trial that sets another number gets new workers."),
 )  # fmt: skip
 LIBRARIES = (
     Way("NumPy's errors", "numpy.seterr(all='raise')", "numpy.geterr()"),
@@ -220,6 +218,8 @@ ONCE = (
         "torch does not free its functions, nor what the global variables of their module hold.", NEW_WORKERS),
     Way("counters of Prometheus", "import prometheus_client; prometheus_client.Counter('steps', 'Steps')",
         "len(__import__('prometheus_client').REGISTRY._collector_to_names)", outcome=NEW_WORKERS),
+    Way("the number of interop threads", "torch.set_num_interop_threads(1)", "torch.get_num_interop_threads() == 1",
+        outcome=NEW_WORKERS),
     Way("what can be registered once", "register_once()", "0",
         "Such as an operator, or a model under a name. The next trial fails at its beginning where it registers it "
         "again, and is tried again on new workers. If these help twice, each trial of the group gets new ones.",
