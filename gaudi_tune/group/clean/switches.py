@@ -126,6 +126,9 @@ RESTORED = (
            logging.captureWarnings),
     Switch("warning filters", "warnings", lambda: list(warnings.filters), _restore_filters),
     Switch("logging.disable()", "logging", lambda: logging.root.manager.disable, logging.disable),
+    # Before the loggers, which take those of a library that a trial has imported as they find them.
+    *(functions(f"{library}.utils.logging:get_verbosity()", f"{library}.utils.logging:set_verbosity")
+      for library in ("transformers", "datasets", "huggingface_hub")),
     Switch("loggers", "logging", loggers.read, loggers.restore),
     *map(attribute, (
         "sys:path", "sys:argv", "sys:stdin", "sys:stdout", "sys:stderr", "sys:excepthook", "sys:displayhook",
