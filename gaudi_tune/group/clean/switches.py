@@ -274,16 +274,18 @@ class Switches:
                 self._settings[switch] = switch.read()
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
-        """Have the switches of a module read after its import, which Python has begun by asking for the module."""
-        switches = self._awaited_switches.pop(name, [])
-        spec = PathFinder.find_spec(name, path, target) if switches else None
+        """Have the switches of a module read after its import, for which Python asks here where the module is.
+
+        Libraries ask, too, to see what is installed, and import nothing.
+        """
+        spec = PathFinder.find_spec(name, path, target) if name in self._awaited_switches else None
         if spec is not None and spec.loader is not None:
             loader: Any = spec.loader
             exec_module = loader.exec_module
 
             def exec_and_read(module: ModuleType) -> None:
                 exec_module(module)
-                self._read(switches)
+                self._read(self._awaited_switches.pop(name, ()))
 
             loader.exec_module = exec_and_read  # Python calls nothing else after an import
         return spec

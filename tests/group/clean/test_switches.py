@@ -10,6 +10,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -36,6 +37,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Library
     def install(name: str, text: str) -> Any:
         (folder / f"{name}.py").write_text(text)
         names.append(name)
+        assert find_spec(name), "as libraries ask whether others are installed"
         return __import__(name)
 
     yield install
