@@ -73,7 +73,7 @@ class DeviceType(WorkerSide):
         return {"CPU": CPUS_PER_WORKER / trials_per_device, self.resource: 1 / trials_per_device}
 
     def ray_cores(self, count: int) -> int:
-        """Return how many cores Ray is told of on a machine with this many devices.
+        """Return how many cores Ray may book on a machine with this many devices.
 
         Each device has a worker that books cores. On a host with fewer cores workers are slow, but they run.
         """

@@ -91,7 +91,7 @@ class MisplacedError(DevicesNotReadyError):
 
 
 class LostActorError(RayActorError):
-    """A trial actor is lost, of which Ray has told by another error than a RayActorError."""
+    """A trial actor is lost, and Ray has raised another error than a RayActorError."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(error_msg=failure.text)

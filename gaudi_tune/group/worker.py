@@ -77,7 +77,7 @@ def serve_trials(config: dict[str, Any]) -> None:
 
 
 def _trial_folders() -> TrialFolders | None:
-    """Return the folders of this worker's trials; None if Ray was told to run them where the sweep was started."""
+    """Return the folders of this worker's trials; None if Ray runs them where the sweep was started."""
     folder = Path.cwd()  # one for each group and node, of Ray's making
     if folder == MAILBOX.started_in:
         return None
@@ -233,7 +233,7 @@ def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, dev
 
 
 def _fail(failure: Failure) -> NoReturn:
-    """Hand in why the trial cannot go on, and end the group."""
+    """Hand in why the trial cannot continue, and end the group."""
     MAILBOX.fail(failure)
     # Not the error itself: if it cannot be pickled and read back, Ray Train takes its worker for lost, and a SystemExit
     # would end Ray Train, too.

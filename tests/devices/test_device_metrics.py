@@ -80,7 +80,7 @@ def metrics_of(monitors: list[Any], every_s: float, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.processes
-def test_an_hpu_is_told_by_its_module_id_in_the_units_of_the_names(tmp_path: Path) -> None:
+def test_an_hpu_is_found_by_its_module_id_and_measured_in_the_units_of_the_names(tmp_path: Path) -> None:
     own = "import torch, habana_frameworks.torch as t; torch.ones(1, device='hpu'); print('mine', flush=True)"
     owner = fork(f"{own}; import time; time.sleep(600)", tmp_path, HLS_MODULE_ID="5")
     assert owner.stdout.readline() == "mine\n"
@@ -137,7 +137,7 @@ pyhlml.hlmlDeviceGetHandleByIndex, pyhlml.hlmlDeviceGetCount = two, lambda: 2"""
 
 
 @pytest.mark.processes
-def test_what_a_device_does_not_tell_is_left_out_and_said_once(tmp_path: Path) -> None:
+def test_a_quantity_that_a_device_does_not_report_is_left_out_and_said_once(tmp_path: Path) -> None:
     output = taken_twice(
         "hpu", 3, tmp_path,
         before="""

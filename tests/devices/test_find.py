@@ -138,7 +138,7 @@ def test_a_worker_of_a_sweep_has_the_device_of_the_sweep(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("named", ["all", "", "0,x", "1,1", "0,"])
-def test_what_names_no_modules_is_an_error(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_names_no_modules_is_an_error(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MODULES, named)
     with pytest.raises(ValueError, match=rf"must be numbers of modules, such as 0,1,2,3, but got '{named}'; unset it"):
         visible_modules()
@@ -184,7 +184,7 @@ def test_a_workers_environment_keeps_the_mode_and_drops_tcmalloc(monkeypatch: py
         ("Session init failed: read-only file system, synStatus=26", False),
     ],
 )
-def test_what_a_busy_hpu_says(message: str, released: bool) -> None:
+def test_messages_of_a_busy_hpu(message: str, released: bool) -> None:
     assert DEVICE_TYPES["hpu"].is_being_released(message) is released
 
 

@@ -151,7 +151,7 @@ def test_a_trial_hands_over_what_it_saves_between_two_reports(
         trains_in_a_thread,
     ],
 )
-def test_what_a_loop_does_after_its_stop_is_not_taken_for_the_next_trial(
+def test_reports_after_the_stop_are_not_those_of_the_next_trial(
     train_loop: TrainLoop, mailbox: Mailbox, run_trial: Callable[[TrainLoop], Any]
 ) -> None:
     following = run_trial(train_loop)

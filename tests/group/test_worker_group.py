@@ -108,7 +108,7 @@ def test_every_experiment_gives_in_a_used_group_the_numbers_of_this_process(grou
 
 @pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True)
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_trial_of_every_experiment_goes_on_with_two_workers_as_with_one(
+def test_a_trial_of_every_experiment_continues_with_two_workers_as_with_one(
     group: Any, script: str, tmp_path: Path
 ) -> None:
     """But for the order of sums, which steps of a usual length would blow up in networks as small as these."""
@@ -309,7 +309,7 @@ def test_the_same_numbers_in_this_process_and_in_a_plain_torch_trainer(
         ("TwoPartError", WorkerRaisedError, r"^tests\.helpers\.loops\.TwoPartError: no such layer 2$"),
     ],
 )
-def test_what_ends_a_loop_or_its_process_is_named_in_the_last_line(
+def test_the_last_line_names_the_end_of_a_loop_or_its_process(
     way: str, kind: type[WorkerGroupError], says: str, host: Any, tmp_path: Path
 ) -> None:
     group = start_group(host, ending, 1, tmp_path)

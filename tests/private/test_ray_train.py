@@ -116,7 +116,7 @@ def test_the_backend_that_ray_starts_is_the_one_that_a_config_names() -> None:
     assert callable(WorkerGroup.execute)
 
 
-def test_torch_is_set_up_and_ended_as_by_rays_own_backend() -> None:
+def test_torch_is_set_up_and_ended_as_by_the_backend_of_ray() -> None:
     """Every test with workers sets it up so."""
     rays: Any = torch_config.TorchConfig().backend_cls
     starts, ends = inspect.getsource(rays.on_start), inspect.getsource(rays.on_shutdown)
@@ -203,7 +203,7 @@ def test_a_function_runs_on_all_workers_in_time_or_not_on_all(monkeypatch: pytes
         assert ray_train.run_on_all(group, print, within_s=3) is all_ran
 
 
-def test_what_a_loop_for_ray_calls_is_answered_inside_a_block_alone(tmp_path: Path) -> None:
+def test_calls_of_a_loop_for_ray_are_answered_inside_a_block_alone(tmp_path: Path) -> None:
     reported: list[Any] = []
     usual = train_fn_utils.LocalTrainFnUtils("", world_rank=1)
     train_fn_utils.set_train_fn_utils(usual)
@@ -229,7 +229,7 @@ def test_what_a_loop_for_ray_calls_is_answered_inside_a_block_alone(tmp_path: Pa
     assert ray.tune.get_checkpoint() is None
 
 
-def test_a_lean_trainer_has_all_of_rays_callbacks_but_the_dispensable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lean_trainer_has_all_callbacks_of_ray_but_the_dispensable(monkeypatch: pytest.MonkeyPatch) -> None:
     class BegunError(Exception):
         """Ends the run before it begins."""
 

@@ -44,7 +44,7 @@ def test_the_compiler_has_a_setting_for_data_parallel_models() -> None:
         torch._dynamo.config.optimise_ddp = False  # type: ignore[attr-defined]
 
 
-def test_what_was_compiled_is_forgotten() -> None:
+def test_compiled_code_is_forgotten() -> None:
     compilations = []
 
     def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> torch.fx.GraphModule:

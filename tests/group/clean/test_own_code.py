@@ -133,7 +133,7 @@ def test_objects_of_own_classes_are_of_the_classes_that_the_trial_imports(write:
     assert results(code) == [(True, 3)] * 3
 
 
-def test_what_a_trial_has_loaded_is_gone_after_it(write: Write) -> None:
+def test_code_of_a_trial_is_freed_after_it(write: Write) -> None:
     """Otherwise memory would grow with each trial by all that the script's functions use."""
     write("helper.py", "from typing import List, Optional\nclass Row: pass\nRows = List[Row]\nAny = Optional[Row]\n")
     code = code_of_script(
@@ -150,7 +150,7 @@ def test_what_a_trial_has_loaded_is_gone_after_it(write: Write) -> None:
     assert [reference() for reference in loaded] == [None, None]
 
 
-def test_what_is_installed_stays(write: Write) -> None:
+def test_installed_modules_stay(write: Write) -> None:
     """Otherwise classes of libraries, and what they have registered, would no longer fit together."""
     write("helper.py", "")
     OwnCode(cloudpickle.dumps(bert.train_loop))
