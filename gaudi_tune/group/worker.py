@@ -213,7 +213,7 @@ def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, dev
     except _TrialStopped as stopped:
         next_command = stopped.command
         stopped.__traceback__ = None  # it holds the loop's frames, and they hold the model
-    except BaseException as error:
+    except BaseException as error:  # the user's loop, which may raise anything, also SystemExit
         out_of_memory = device.is_out_of_memory(error)
         failure = failure_of_loop(error, out_of_memory=out_of_memory, started_in=MAILBOX.started_in)
         if session.ended_by is None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -44,21 +42,6 @@ def test_without_a_gaudi_it_says_what_there_is() -> None:
 
 
 @pytest.mark.processes
-def test_help_says_what_it_does_and_touches_no_device(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "gaudi_tune", "doctor", "--help"],
-        cwd=PROJECT_ROOT,
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.startswith("usage: python -m gaudi_tune doctor")
-    assert "everything that a sweep on Gaudi needs" in done.stdout
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.processes
 def test_it_computes_on_every_hpu_and_gives_them_back(tmp_path: Path) -> None:
     lay_out_devices(tmp_path, 2)
     _, printed = consult(tmp_path)
@@ -83,16 +66,6 @@ def test_a_module_that_is_taken_is_named_with_a_fix(tmp_path: Path) -> None:
     assert "matmul on module 0" not in printed
 
 
-@pytest.mark.processes
-def test_without_a_device_in_the_container_it_says_how_to_start_one(tmp_path: Path) -> None:
-    status, printed = consult(tmp_path, HABANA_STAND_IN_MODULES="0")
-    assert status == 1
-    assert re.search(
-        r"!! +HPUs +habana is installed but finds none +start the container with --runtime=habana", printed
-    )
-    assert "matmul" not in printed
-
-
 @pytest.mark.parametrize(
     ("plugin", "torch", "fix"),
     [
@@ -111,18 +84,6 @@ def test_torch_is_held_against_what_intel_released(plugin: str, torch: str, fix:
     assert finding.fix.startswith(fix)
     assert bool(finding.fix) is bool(fix)
     assert plugin in finding.result
-
-
-@pytest.mark.processes
-def test_the_release_is_that_of_the_installed_packages(tmp_path: Path) -> None:
-    info = tmp_path / "habana_torch_plugin-1.22.0.740.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: habana-torch-plugin\nVersion: 1.22.0.740\n")
-    path = f"{environment(tmp_path)['PYTHONPATH']}:{tmp_path}"
-    _, printed = consult(tmp_path, HABANA_STAND_IN_MODULES="0", PYTHONPATH=path)
-    installed = version("torch")
-    assert not installed.startswith("2.7.")
-    assert re.search(rf"!! +release +habana-torch-plugin 1.22.0.740 with torch {re.escape(installed)}", printed)
 
 
 @pytest.mark.parametrize(

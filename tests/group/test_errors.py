@@ -165,15 +165,6 @@ def test_an_exit_in_a_library_names_the_line_of_the_user() -> None:
     assert 'parser.parse_args([], argparse.Namespace(data="reviews"))' in last
 
 
-class EndingError(Exception):
-    def __str__(self) -> str:
-        raise SystemExit(3)
-
-
-def test_an_error_whose_text_cannot_be_read_is_one_of_the_loop() -> None:
-    assert _failure_of(EndingError()).kind == FailureKind.LOOP_ERROR
-
-
 def test_the_message_of_an_exit_is_one_line() -> None:
     assert "(SystemExit bye fake)" in text_of_loop(SystemExit("bye\nfake")).splitlines()[-1]
 

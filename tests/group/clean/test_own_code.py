@@ -91,13 +91,6 @@ def test_each_trial_begins_with_the_globals_of_the_script_and_of_all_its_modules
     assert results(code) == [[1.0, 1.0, [], {}, 0, 0, False, 0]] * 3
 
 
-def test_a_loop_in_a_module_begins_with_new_globals_too(write: Write) -> None:
-    write("mine.py", "calls = 0\ndef train_loop(config):\n    global calls\n    calls += 1\n    return calls\n")
-    import mine  # type: ignore[import-not-found]
-
-    assert results(OwnCode(cloudpickle.dumps(mine.train_loop))) == [1, 1, 1]
-
-
 def test_a_script_that_is_tuned_line_by_line_has_new_modules_in_each_trial(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,21 +205,6 @@ def test_a_model_of_an_own_module_can_be_compiled_in_each_trial(write: Write) ->
         """
     )
     assert results(code, trials=2) == [3.0, 3.0]
-
-
-def test_a_script_of_300_lines_is_loaded_in_less_than_20_ms(write: Write) -> None:
-    lines = "\n".join(f"def f{number}(x):\n    y = x + {number}\n    return y * y" for number in range(100))
-    write("helper.py", lines)
-    loop = "\ndef train_loop(config):\n    return sum(f(1) for f in (" + ", ".join(f"f{n}" for n in range(100)) + "))\n"
-    code = code_of_script(f"import helper\n{lines}{loop}")
-    results(code)
-    times = []
-    for _ in range(5):
-        began = time.perf_counter()
-        code.forget()
-        code.load()
-        times.append(time.perf_counter() - began)
-    assert min(times) < 0.02
 
 
 @pytest.mark.parametrize(
