@@ -132,7 +132,8 @@ RESTORED = (
     Switch("loggers", "logging", loggers.read, loggers.restore),
     *map(attribute, (
         "sys:path", "sys:argv", "sys:stdin", "sys:stdout", "sys:stderr", "sys:excepthook", "sys:displayhook",
-        "sys:unraisablehook", "threading:excepthook", "tempfile:tempdir", *global_state.RESTORED,
+        "sys:unraisablehook", "threading:excepthook", "warnings:showwarning", "warnings:formatwarning",
+        "tempfile:tempdir", *global_state.RESTORED,
     )),
     # torch; fresh_start() sets back those whose defaults it knows
     functions("torch:multiprocessing.get_sharing_strategy()", "torch:multiprocessing.set_sharing_strategy"),
@@ -170,18 +171,17 @@ AUTOCAST_DEVICES = ("cpu", "cuda", "hpu")
 
 def _replaced_functions() -> list[str]:
     """Return the functions and methods of libraries that own code has replaced. Libraries may replace each other's."""
-    replaced = []
-    for module in [sys.modules[name] for name in PATCHED if name in sys.modules]:
-        members = list(vars(module).copy().values())  # a copy, since another thread may import something
-        # Not isinstance(), which asks an object for its class: a deprecated one answers with a warning.
-        owners = [module, *(member for member in members if issubclass(type(member), type))]
-        replaced += [
-            f"{owner.__name__}.{name}"
-            for owner in owners
-            for name, member in vars(owner).copy().items()
-            if type(member) is functools.partial or (type(member) is FunctionType and is_own(member))
-        ]
-    return replaced
+    modules = [sys.modules[name] for name in PATCHED if name in sys.modules]
+    # Copies, since another thread may import something. And not isinstance(), which asks an object for its class: a
+    # deprecated one answers with a warning.
+    members = [member for module in modules for member in vars(module).copy().values()]
+    classes = {member for member in members if issubclass(type(member), type)}
+    return [
+        f"{owner.__name__}.{name}"
+        for owner in (*modules, *classes)
+        for name, member in vars(owner).copy().items()
+        if type(member) is functools.partial or (type(member) is FunctionType and is_own(member))
+    ]
 
 
 def _own_hooks() -> list[Any]:
