@@ -240,10 +240,13 @@ def test_a_report_faster_than_the_samples_has_one_of_its_own(monkeypatch: pytest
 
 
 def test_a_monitor_that_fails_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monitors = [Scripted([]), Scripted([{"a": 1.0}] * 3)]
+    class Broken(Scripted):
+        pass
+
+    monitors = [Broken([]), Scripted([{"a": 1.0}] * 3)]
     with caplog.at_level(logging.WARNING), metrics_of(monitors, NEVER_S, monkeypatch) as metrics:
         assert [metrics.take() for _ in range(3)] == [{"system/a": 1.0}] * 3
-    assert [record.getMessage() for record in caplog.records] == ["no metrics of Scripted: RuntimeError: no more"]
+    assert [record.getMessage() for record in caplog.records] == ["no metrics of Broken: RuntimeError: no more"]
 
 
 def test_a_reading_that_hangs_holds_up_one_report_only(

@@ -4,7 +4,7 @@
 
 One trial leaves it, and the next one of the same trial actor looks for it. Prints "clean", "new workers" or "stays" for
 each, and exits with 1 if one has another end than tests/leaks/ways.py says. ``--write`` puts the outcomes into
-docs/what-stays.md. Takes about six minutes on 2 cores.
+docs/what-stays.md. Takes about ten minutes on 2 cores.
 """
 
 from __future__ import annotations
