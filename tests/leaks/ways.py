@@ -164,11 +164,10 @@ LIBRARIES = (
     Way("verbosity of transformers", "import transformers.utils.logging as t; t.set_verbosity_error()",
         "__import__('transformers').utils.logging.get_verbosity()"),
     Way("progress bars of transformers", "import transformers.utils.logging as t; t.disable_progress_bar()",
-        "__import__('transformers').utils.logging.is_progress_bar_enabled()", outcome=NEW_WORKERS),
+        "__import__('transformers').utils.logging.is_progress_bar_enabled()"),
     Way("progress bars and caching of datasets",
         "import datasets; datasets.disable_progress_bars(); datasets.disable_caching()",
-        "(d.are_progress_bars_disabled(), d.is_caching_enabled()) if (d := __import__('datasets')) else 0",
-        outcome=NEW_WORKERS),
+        "(d.are_progress_bars_disabled(), d.is_caching_enabled()) if (d := __import__('datasets')) else 0"),
     Way("the state of accelerate", "import accelerate; accelerate.Accelerator(mixed_precision='bf16')",
         "sys.modules['accelerate.state'].AcceleratorState._shared_state == {} if 'accelerate.state' in sys.modules "
         "else True"),

@@ -81,6 +81,11 @@ def functions(getter: str, setter: str) -> Switch:
     return compared(getter)._replace(restore=restore)
 
 
+def toggle(is_on: str, turn_on: str, turn_off: str) -> Switch:
+    """Return the switch that two functions turn on and off."""
+    return compared(is_on)._replace(restore=lambda on: resolve_name(turn_on if on else turn_off)())
+
+
 def _torch() -> Any:
     return sys.modules["torch"]
 
@@ -154,6 +159,11 @@ RESTORED = (
     Switch("matplotlib", "matplotlib", lambda: dict.copy(sys.modules["matplotlib"].rcParams),
            lambda settings: dict.update(sys.modules["matplotlib"].rcParams, settings)),  # its update() loads a backend
     *map(attribute, ("PIL.Image:MAX_IMAGE_PIXELS", "PIL.ImageFile:LOAD_TRUNCATED_IMAGES")),
+    *(toggle(f"{library}.utils.tqdm:are_progress_bars_disabled()", f"{library}.utils.tqdm:disable_progress_bars",
+             f"{library}.utils.tqdm:enable_progress_bars") for library in ("datasets", "huggingface_hub")),
+    toggle("transformers.utils.logging:is_progress_bar_enabled()", "transformers.utils.logging:enable_progress_bar",
+           "transformers.utils.logging:disable_progress_bar"),
+    toggle("datasets:is_caching_enabled()", "datasets:enable_caching", "datasets:disable_caching"),
 )  # fmt: skip
 
 PATCHED = (
@@ -220,13 +230,12 @@ COMPARED = (
     Switch("modes and hooks of torch", "torch", global_state.torch_modes_and_hooks),
     Switch("MLflow's autologging", global_state.AUTOLOGGING, global_state.autologging),
     *map(compared, (
-        "asyncio:get_event_loop_policy()", "csv:field_size_limit()", "datasets.utils.tqdm:are_progress_bars_disabled()",
-        "datasets:is_caching_enabled()", "faulthandler:is_enabled()", "gc:get_debug()", "gc:get_threshold()",
-        "huggingface_hub.utils.tqdm:are_progress_bars_disabled()", "logging:getLogRecordFactory()",
-        "logging:getLoggerClass()", "sklearn:get_config()", "socket:getdefaulttimeout()",
-        "sys:get_int_max_str_digits()", "sys:getdlopenflags()", "sys:getprofile()", "sys:getswitchinterval()",
-        "sys:gettrace()", "sys:stdout.closed", "threading:getprofile()", "threading:gettrace()",
-        "threading:stack_size()", "torch:__future__.get_overwrite_module_params_on_conversion()",
+        "asyncio:get_event_loop_policy()", "csv:field_size_limit()", "faulthandler:is_enabled()", "gc:get_debug()",
+        "gc:get_threshold()", "logging:getLogRecordFactory()", "logging:getLoggerClass()", "sklearn:get_config()",
+        "socket:getdefaulttimeout()", "sys:get_int_max_str_digits()", "sys:getdlopenflags()", "sys:getprofile()",
+        "sys:getswitchinterval()", "sys:gettrace()", "sys:stdout.closed", "threading:getprofile()",
+        "threading:gettrace()", "threading:stack_size()",
+        "torch:__future__.get_overwrite_module_params_on_conversion()",
         "torch:__future__.get_swap_module_params_on_conversion()",
         "torch:backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
         "torch:backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
@@ -235,7 +244,6 @@ COMPARED = (
         "torch:is_warn_always_enabled()", "torch:serialization.get_default_load_endianness()",
         "torch:serialization.get_default_mmap_options()", "torch:utils.deterministic.fill_uninitialized_memory",
         "torchvision:get_image_backend()", "tracemalloc:is_tracing()",
-        "transformers.utils.logging:is_progress_bar_enabled()",
     )),
 )  # fmt: skip
 
