@@ -14,6 +14,7 @@ import locale
 import logging
 import multiprocessing
 import os
+import re
 import resource
 import signal
 import sys
@@ -25,10 +26,10 @@ from functools import partial
 from importlib.machinery import PathFinder
 from operator import attrgetter
 from pkgutil import resolve_name
-from reprlib import repr as short_repr
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from gaudi_tune.base.words import shortened
 from gaudi_tune.group.clean import loggers
 from gaudi_tune.group.clean.own_code import is_own
 from gaudi_tune.private import global_state
@@ -177,6 +178,8 @@ PATCHED = (
 """Modules whose functions scripts replace."""
 SAFE_GLOBALS = "torch:serialization.get_safe_globals()"
 AUTOCAST_DEVICES = ("cpu", "cuda", "hpu")
+MAX_VALUE = 100
+"""Most characters of a value that a message has."""
 
 
 def _replaced_functions() -> list[str]:
@@ -269,7 +272,7 @@ class Switches:
 
     def differences(self) -> list[str]:
         """Return what is not as it was, and is not set back."""
-        return [f"the setting {s.name!r} is now {short_repr(s.read())}" for s in self._changed(COMPARED)]
+        return [f"the setting {switch.name!r} is now {_shown(switch.read())}" for switch in self._changed(COMPARED)]
 
     def _changed(self, switches: Iterable[Switch]) -> Iterator[Switch]:
         for switch in switches:
@@ -297,3 +300,8 @@ class Switches:
 
             loader.exec_module = exec_and_read  # Python calls nothing else after an import
         return spec
+
+
+def _shown(value: Any) -> str:
+    """Return a value as text, without addresses: what is the same in each trial is said once in a sweep."""
+    return shortened(re.sub(r" at 0x\w+", "", repr(value)), MAX_VALUE)
