@@ -38,7 +38,7 @@ from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGro
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from gaudi_tune.define.options import PROJECT_ROOT
-from gaudi_tune.group.device_backend import RanksByDevice
+from gaudi_tune.group.trainer import RanksByDevice
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.ray_train_torch import (
     DISPENSABLE,
