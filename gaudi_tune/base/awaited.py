@@ -13,7 +13,7 @@ FOLDER = "worker_groups"
 
 
 def note_awaited(sweep: Path, trial: str, awaited: Awaited | None) -> None:
-    """Note what a trial waits for; None: for nothing. Without the note the sweep goes on all the same."""
+    """Note what a trial waits for; None: for nothing. Without the note the sweep continues all the same."""
     file = sweep / FOLDER / f"{trial}.awaits"
     with suppress(OSError):
         if awaited is None:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import suppress
 from pathlib import Path
 
-from gaudi_tune.devices.module_owners import DEVICE_FILES, device_root, module_files
-
-logger = logging.getLogger(__name__)
-
+DEVICE_ROOT = "GAUDI_TUNE_DEVICE_ROOT"
+"""Variable with the folder that holds dev/ and sys/; / if it is not set."""
 BIND = "GAUDI_TUNE_BIND_CORES"
 """This variable, set to 0, leaves workers on all cores."""
-NODES = "sys/devices/system/node"
+
+
+def device_root() -> Path:
+    """Return the folder that holds dev/ and sys/."""
+    return Path(os.environ.get(DEVICE_ROOT) or "/")
 
 
 def numa_node_of(module: int) -> int | None:
     """Return the NUMA node of a module; None if the driver does not name one, as on a machine with a single node."""
-    root = device_root()
-    files = [file for file, module_of_file in module_files().items() if module_of_file == module]
-    for file in files:
-        for _, _, sysfs_folder in DEVICE_FILES:
-            with suppress(OSError, ValueError):
-                node = int((root / sysfs_folder / file.name / "device" / "numa_node").read_text())
+    for device in (device_root() / "sys/class/accel").glob("accel*/device"):  # its number is not that of its module
+        with suppress(OSError, ValueError):
+            if int((device / "module_id").read_text()) == module:
+                node = int((device / "numa_node").read_text())
                 return node if node >= 0 else None
     return None
 
@@ -32,8 +31,8 @@ def cores_of(node: int) -> set[int]:
     """Return the cores of a NUMA node that this process may use."""
     cores: set[int] = set()
     with suppress(OSError):
-        cpulist = (device_root() / NODES / f"node{node}" / "cpulist").read_text().strip()  # for example 0-3,8-11
-        for part in filter(None, cpulist.split(",")):
+        cpulist = (device_root() / f"sys/devices/system/node/node{node}/cpulist").read_text()  # for example 0-3,8-11
+        for part in filter(None, cpulist.strip().split(",")):
             start, _, end = part.partition("-")
             cores.update(range(int(start), int(end or start) + 1))
     return cores & os.sched_getaffinity(0)
@@ -50,8 +49,6 @@ def bind_to_cores_near(module: int) -> set[int]:
     if node is None or os.environ.get(BIND) == "0" or not (cores := cores_of(node)):
         return set()
     for thread in Path("/proc/self/task").iterdir():
-        try:
+        with suppress(OSError):  # it has ended
             os.sched_setaffinity(int(thread.name), cores)
-        except OSError as error:  # noqa: PERF203  (a thread may have ended)
-            logger.warning("a thread is not bound to the cores near module %d: %s", module, error)
     return cores

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from gaudi_tune.devices.device import DeviceType
 
 DEV = Path("/dev")
@@ -19,18 +21,19 @@ PROCESS_BYTES = 750e6
 class Cuda(DeviceType):
     """A GPU, of NVIDIA or AMD."""
 
+    @override
     def count_here(self) -> int:
-        """Return how many GPUs this machine has. Torch is only imported if there may be one: that takes a second."""
         if not any(any(DEV.glob(file)) for file in FILES):
-            return 0
+            return 0  # without importing torch, which takes a second
         return super().count_here()
 
+    @override
     def monitor(self, index: int) -> Any:
-        """Return MLflow's monitor of this GPU."""
         from gaudi_tune.devices.device_monitors import gpu_monitor
 
         return gpu_monitor(index)
 
+    @override
     def limit_memory(self, trials_per_device: int) -> None:
         """Leave torch an equal part of the memory that the processes of a GPU do not need for themselves.
 
@@ -41,11 +44,11 @@ class Cuda(DeviceType):
         part = max(1 / trials_per_device - own_share, 0.5 / trials_per_device)
         self._torch().set_per_process_memory_fraction(part, 0)
 
+    @override
     def torch_device(self) -> Any:
-        """Return the first GPU with its index, which functions of torch.cuda need."""
         import torch
 
-        return torch.device("cuda", 0)
+        return torch.device("cuda", 0)  # functions of torch.cuda need the index
 
 
 CUDA = Cuda(kind="cuda", resource="GPU", backend="nccl", pins_memory=True, forks=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from gaudi_tune.devices.worker_side import WorkerSide
 
@@ -50,10 +50,10 @@ class DeviceType(WorkerSide):
     widths: tuple[int, ...] = ()
     """How many devices of one node may train one trial together; the last is a whole node. Empty: any number."""
 
-    @property
-    def has_numbers(self) -> bool:
-        """Whether the devices of a node are numbered. CPU cores are not."""
-        return True
+    has_numbers: ClassVar[bool] = True
+    """Whether the devices of a node are numbered. CPU cores are not."""
+    measures_memory: ClassVar[bool] = True
+    """Whether its software tells how much of the device's memory a process has. Ray watches that of the host."""
 
     @property
     def is_gpu_to_ray(self) -> bool:
@@ -73,7 +73,7 @@ class DeviceType(WorkerSide):
         return {"CPU": CPUS_PER_WORKER / trials_per_device, self.resource: 1 / trials_per_device}
 
     def ray_cores(self, count: int) -> int:
-        """Return how many cores Ray is told of on a machine with this many devices.
+        """Return how many cores Ray may book on a machine with this many devices.
 
         Each device has a worker that books cores. On a host with fewer cores workers are slow, but they run.
         """

@@ -11,12 +11,13 @@ import re
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
 from typing import Any
 
 from gaudi_tune.base import names
 from gaudi_tune.devices.device import DeviceType
-from gaudi_tune.devices.device_monitors import HostMonitor
+from gaudi_tune.devices.device_monitors import HostMonitor, HpuMonitor, attempt
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class DeviceMetrics:
             every_s: Seconds between samples.
         """
         self._changed = threading.Condition()
-        self._values: dict[str, _Values] = {}
+        self._values: dict[str, list[float]] = {}
         self._samples = 0
         self._sample_wanted = self._stuck = self._closed = self._ended = False
         # All monitors live in this one thread: a reading that hangs must not delay a report, and psutil measures the
@@ -70,9 +71,9 @@ class DeviceMetrics:
             values_by_name, self._values, self._samples = self._values, {}, 0
         summary = {}
         for name, values in values_by_name.items():
-            summary[PREFIX + name] = round(values.total / values.count, 1)
+            summary[PREFIX + name] = round(fmean(values), 1)
             if name.endswith("memory_usage_megabytes"):
-                summary[f"{PREFIX}{name}_max"] = round(values.highest, 1)
+                summary[f"{PREFIX}{name}_max"] = round(max(values), 1)
         return summary
 
     def close(self) -> None:
@@ -92,19 +93,17 @@ class DeviceMetrics:
             )
 
     def _run(self, device: DeviceType, index: int | None, every_s: float) -> None:
-        monitors: list[Any] = []
         try:
-            monitors += _monitors(device, index)
+            monitors = _monitors(device, index)
             while self._wait_until_due(every_s):
                 self._add(_sample(monitors))
             for monitor in monitors:
-                if hasattr(monitor, "close"):
+                if isinstance(monitor, HpuMonitor):
                     monitor.close()
-        except Exception as error:
-            logger.warning("device metrics end here: %s: %s", type(error).__name__, error)
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
 
     def _wait_until_due(self, every_s: float) -> bool:
         """Wait until a sample is due or wanted; return False if the thread should end."""
@@ -115,7 +114,7 @@ class DeviceMetrics:
     def _add(self, sample: dict[str, float]) -> None:
         with self._changed:
             for name, value in sample.items():
-                self._values.setdefault(name, _Values()).add(value)
+                self._values.setdefault(name, []).append(value)
             self._samples += 1
             self._sample_wanted = False
             self._changed.notify_all()
@@ -129,7 +128,8 @@ class TrialCounts:
         self._at_start = device.counted()
         self._compiled_s = self._at_start.compile_s if self._at_start is not None else 0.0
         self._counted_until, self._seconds, self._busy = time.monotonic(), 0.0, 0.0
-        device.reset_peak_memory()
+        if device.measures_memory:
+            device.reset_peak_memory()
 
     def add_to_report(self, metrics: Mapping[str, Any], sampled: Mapping[str, float]) -> dict[str, Any]:
         """Return a report with the counts of the trial so far, and the seconds of compiling since the last report.
@@ -148,9 +148,8 @@ class TrialCounts:
             self._seconds += elapsed_s
             self._busy += elapsed_s * utilization
             counts[names.UTILIZATION] = round(self._busy / self._seconds, 1)
-        peak_gb = self._device.peak_memory_gb()
-        if peak_gb is not None:
-            counts[names.PEAK_MEMORY_GB] = round(peak_gb, 3)
+        if self._device.measures_memory:
+            counts[names.PEAK_MEMORY_GB] = round(self._device.peak_memory_gb(), 3)
         current = self._device.counted()
         if current is not None and self._at_start is not None:
             counts[names.GRAPH_COMPILATIONS] = current.compilations - self._at_start.compilations
@@ -162,39 +161,16 @@ class TrialCounts:
         return {**counts, **metrics}
 
 
-@dataclass
-class _Values:
-    """The values of one metric since the last report."""
-
-    total: float = 0.0
-    count: int = 0
-    highest: float = -math.inf
-
-    def add(self, value: float) -> None:
-        self.total += value
-        self.count += 1
-        self.highest = max(self.highest, value)
-
-
 def _monitors(device: DeviceType, index: int | None) -> list[Any]:
     """Return monitors of the host and the device. If the device's cannot be made, that is logged."""
-    monitors: list[Any] = [HostMonitor()]
-    try:
-        monitor = None if index is None else device.monitor(index)
-    except Exception as error:
-        logger.warning("no metrics of %s %s: %s: %s", device.kind, index, type(error).__name__, error)
-        monitor = None
-    return monitors if monitor is None else [*monitors, monitor]
+    what = f"no metrics of {device.kind} {index}"
+    monitor = None if index is None else attempt(what, partial(device.monitor, index))
+    return [HostMonitor()] if monitor is None else [HostMonitor(), monitor]
 
 
 def _sample(monitors: list[Any]) -> dict[str, float]:
-    """Read each monitor once. If one raises an error, that is logged, and the monitor is removed from the list."""
+    """Read each monitor once. If one fails, that is logged, and its values are missing."""
     values: dict[str, float] = {}
-    for monitor in tuple(monitors):
-        try:
-            values.update(monitor.sample())
-        except Exception as error:  # noqa: PERF203  (each monitor fails for itself)
-            name = type(monitor).__name__
-            logger.warning("%s failed, no more metrics of it: %s: %s", name, type(error).__name__, error)
-            monitors.remove(monitor)
+    for monitor in monitors:
+        values |= attempt(f"no metrics of {type(monitor).__name__}", monitor.sample) or {}
     return {name: float(value) for name, value in values.items() if math.isfinite(value)}

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import psutil
 
@@ -18,6 +19,16 @@ logger = logging.getLogger(__name__)
 
 _Reading = Callable[[Any, Any], dict[str, float]]
 """A function that takes pyhlml and a device's handle, and returns values by name."""
+T = TypeVar("T")
+
+
+def attempt(what_lacks: str, read: Callable[[], T]) -> T | None:
+    """Return what a function reads; None if it fails, which is logged once for each message."""
+    try:
+        return read()
+    except Exception as error:  # the libraries of drivers have errors of their own, without a common class
+        logger.warning("%s: %s: %s", what_lacks, type(error).__name__, error)
+        return None
 
 
 class HostMonitor:
@@ -72,12 +83,12 @@ class HpuMonitor:
         self._module, self._device = module, listed[module]
 
     def sample(self) -> dict[str, float]:
-        """Read the device once."""
-        return {
-            f"hpu_{self._module}_{name}": value
-            for reading in (_utilization, _memory, _power, _temperature)
-            for name, value in self._values_of(reading).items()
-        }
+        """Read the device once. A quantity that it does not report does not hide the others."""
+        values: dict[str, float] = {}
+        for reading in (_utilization, _memory, _power, _temperature):
+            what_lacks = f"HPU module {self._module}: no {reading.__name__.removeprefix('_')}"
+            values |= attempt(what_lacks, partial(reading, self._hlml, self._device)) or {}
+        return {f"hpu_{self._module}_{name}": value for name, value in values.items()}
 
     def close(self) -> None:
         """Release pyhlml's library, so that another monitor in this process can use it."""
@@ -92,14 +103,6 @@ class HpuMonitor:
                 device = self._hlml.hlmlDeviceGetHandleByIndex(index)
                 devices[self._hlml.hlmlDeviceGetModuleID(device)] = device
         return devices
-
-    def _values_of(self, reading: _Reading) -> dict[str, float]:
-        try:
-            return reading(self._hlml, self._device)
-        except Exception as error:  # a quantity that a device does not report must not hide the others
-            quantity, kind = reading.__name__.removeprefix("_"), type(error).__name__
-            logger.warning("HPU module %d: no %s (%s: %s)", self._module, quantity, kind, error)
-            return {}
 
 
 def gpu_monitor(index: int) -> Any:

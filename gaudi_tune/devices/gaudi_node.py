@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import subprocess
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,6 @@ from pathlib import Path
 from gaudi_tune.base.node_cache import cache_root
 from gaudi_tune.base.process import version_of
 from gaudi_tune.devices.cores import bind_to_cores_near
-from gaudi_tune.devices.hl_smi import hl_smi
 
 MODULES = "HABANA_VISIBLE_MODULES"
 """habana's variable for the modules that a process may use, such as 4,5. Ray sets each worker's own module."""
@@ -124,6 +124,21 @@ def numbers_of(count: int) -> Sequence[int]:
 def present_modules() -> list[int]:
     """Return the modules that hl-smi lists on this node, in order; empty if it gives no answer."""
     return sorted(int(module) for (module,) in hl_smi("module_id") if module.isdecimal())
+
+
+def hl_smi(*queries: str) -> list[list[str]]:
+    """Return what Intel's hl-smi answers, one list for each device and without units; empty if it gives no answer.
+
+    Memory is in MiB. It acquires no device. Intel's guide to hl-smi lists the queries, for example "index", "module_id"
+    and "memory.used".
+    """
+    command = ["hl-smi", "-Q", ",".join(queries), "-f", "csv,noheader"]
+    try:
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    lines = [[field.split() for field in line.split(",")] for line in printed.splitlines()]
+    return [[words[0] for words in line] for line in lines if len(line) == len(queries) and all(line)]
 
 
 def is_being_released(message: str) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from typing_extensions import override
+
 from gaudi_tune.base.failure import message_of
 from gaudi_tune.devices import gaudi_node as node
 from gaudi_tune.devices.device import DeviceType
@@ -28,6 +30,7 @@ class Hpu(DeviceType):
     numbers = staticmethod(node.numbers_of)
     is_being_released = staticmethod(node.is_being_released)
 
+    @override
     def count_here(self) -> int:
         """Return how many HPUs this process may use, as habana counts them without acquiring one.
 
@@ -42,20 +45,22 @@ class Hpu(DeviceType):
         count = int(hpu.device_count()) if hpu.is_available() else 0
         return count if modules is None else min(count, len(modules))
 
+    @override
     def is_available(self) -> bool:
-        """Whether this process was given a module."""
         return bool(os.environ.get(node.MODULES)) and node.has_habana()
 
+    @override
     def ray_resources(self, count: int) -> dict[str, float]:
         """Return the HPUs by name: Ray detects one kind of accelerator per node, and has taken a Gaudi for a TPU."""
         return {self.resource: float(count)}
 
+    @override
     def monitor(self, index: int) -> Any:
-        """Return a monitor that reads this module through Intel's pyhlml."""
         from gaudi_tune.devices.device_monitors import HpuMonitor
 
         return HpuMonitor(index)
 
+    @override
     def torch_device(self) -> torch.device:
         """Return the HPU; habana registers it and hccl with torch when it is imported."""
         import habana_frameworks.torch.core
@@ -63,10 +68,11 @@ class Hpu(DeviceType):
 
         return super().torch_device()
 
+    @override
     def own_index(self) -> int:
-        """Return this worker's module."""
         return int(os.environ[node.OWN_MODULE])
 
+    @override
     def memory_in_use(self) -> float:
         """Return the share that tensors hold, without the workspace, which stays as large as for the largest graph."""
         self.synchronize()
@@ -74,6 +80,7 @@ class Hpu(DeviceType):
         summary: dict[str, int] = getattr(memory, "_extended_memory_summary_dict", dict)()  # no public API has this
         return float(summary.get("persistent", stats["InUse"]) / stats["Limit"])
 
+    @override
     def counted(self) -> Counted:
         """Return habana's own metrics; those of its recipe cache only if PT_HPU_ENABLE_CACHE_METRICS=1."""
         from habana_frameworks.torch.hpu.metrics import metric_global
@@ -90,13 +97,14 @@ class Hpu(DeviceType):
             cache_hits=hits if os.environ.get(node.CACHE_METRICS) == "1" else None,
         )
 
+    @override
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether torch or habana's own allocator reports that the device's memory is full."""
         allocator_failed = isinstance(error, RuntimeError) and "MODULE:PT_DEVMEM Allocation failed" in message_of(error)
         return allocator_failed or super().is_out_of_memory(error)  # habana has no type for this error
 
+    @override
     def compile(self, model: torch.nn.Module) -> torch.nn.Module:
-        """Compile with habana's backend."""
         import torch
 
         from gaudi_tune.private.torch import split_compiled_ddp
@@ -106,13 +114,14 @@ class Hpu(DeviceType):
         # Otherwise the second shape gets a symbolic size, which habana's compiler cannot convert.
         return cast("torch.nn.Module", torch.compile(model, backend="hpu_backend", dynamic=False))
 
+    @override
     def mark_step(self) -> None:
-        """Run the operations that habana's lazy mode has collected; do nothing in eager mode."""
         if self.is_lazy():
             import habana_frameworks.torch.core as htcore
 
             htcore.mark_step()
 
+    @override
     def optimizer_class(self, name: OptimizerName) -> Callable[..., torch.optim.Optimizer]:
         """Return habana's fused optimizer of that name with torch's defaults, or torch's own if habana has none."""
         import torch
@@ -128,6 +137,7 @@ class Hpu(DeviceType):
         }
         return optimizers[name]
 
+    @override
     def attention(self) -> Callable[..., torch.Tensor]:
         """Return habana's FusedSDPA, which keeps what the backward pass needs instead of computing it again."""
         from habana_frameworks.torch.hpex.kernels import FusedSDPA
@@ -135,6 +145,7 @@ class Hpu(DeviceType):
         # These are habana's defaults for softmax and recomputation. Querying the second would end a graph.
         return lambda *inputs: FusedSDPA.apply(*inputs, "None", False)
 
+    @override
     def gradient_clipping(self, parameters: Iterable[torch.nn.Parameter], max_norm: float) -> Callable[[], object]:
         """Return a function that clips with habana's fused kernel, made once: making it waits for the device."""
         from habana_frameworks.torch.hpex.normalization import FusedClipNorm
@@ -142,6 +153,7 @@ class Hpu(DeviceType):
         parameters = list(parameters)
         return partial(FusedClipNorm(parameters, max_norm).clip_norm, parameters)
 
+    @override
     def data_parallel_settings(self) -> dict[str, Any]:
         """Return larger buckets, which suit hccl. HabanaAI/Model-References has this size for ResNet-50."""
         return {**super().data_parallel_settings(), "bucket_cap_mb": 256}

@@ -8,11 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 
-from gaudi_tune.devices.checks import Finding
+from gaudi_tune.devices.cores import device_root
 from gaudi_tune.devices.gaudi_node import MODULES, OWN_MODULE, RECIPE_CACHE
 from gaudi_tune.devices.hpu import HPU
-from gaudi_tune.devices.module_owners import module_files
 
 WITHIN_S = 300
 """How long a probe may take; habana alone may wait 60 s for a device."""
@@ -41,25 +41,31 @@ assert float(rank) == sum(range(dist.get_world_size())), float(rank)
 dist.destroy_process_group()  # else a rank may crash on its way out, when the other is gone
 """
 FIXES = {
-    r"Session init failed|spdlog|Failed opening file": "habana cannot write its logs: set HABANA_LOGS to a writable "
-    "folder",
+    r"Session init failed|spdlog": "habana cannot write its logs: set HABANA_LOGS to a writable folder",
     r"synStatus=26.*Device acquire failed": "it is being reset (wait a minute), it does not work (dmesg, hl-smi), or "
     "the driver is of another release than the container",
-    r"not enough devices": "unset WORLD_SIZE and LOCAL_RANK: this shell counts as one of a group",
     r"PT_DEVMEM|out of memory": "another process fills its memory, or did: see hl-smi",
     r"synStatus": "docker run --cap-add=sys_nice --ipc=host; see also habana's logs",
-    r"No module named": "run it with the environment's Python, from the checkout",
     r"AssertionError: -?[\d.]": "it computes wrong: do not use it; test it with Intel's hl_qual",
 }
 """Patterns in the output of a probe, and what to do about each. The first that matches counts."""
+SEE_LOGS = "see dmesg, hl-smi and habana's logs, and take TcMalloc out of LD_PRELOAD if it is there"
 BUSY = (
-    "another process has it, or it is being reset, which takes up to a minute: if this table names no owner, "
-    "sudo hl-smi on the host does; end that process, or wait"
+    "another process has it, or it is being reset, which takes up to a minute: sudo hl-smi on the host names the "
+    "process; end that, or wait"
 )
-ENDED = {
-    signal.SIGKILL: "the host's memory was full (dmesg), or somebody killed it",
-    signal.SIGTERM: "somebody ended it: run the doctor again",
-}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check."""
+
+    subject: str
+    result: str
+    fix: str = ""
+    """What to do about it; empty if nothing is wrong."""
+    warns: bool = False
+    """Whether a sweep may run nevertheless."""
 
 
 def matmuls(modules: list[int]) -> list[Finding]:
@@ -85,13 +91,9 @@ def _start(code: str, modules: list[int], rank: int, port: int = 0) -> subproces
         environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(len(modules))}
         environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     environment.pop(RECIPE_CACHE)  # that is for compiled graphs, and nothing is compiled here
+    command, output = [sys.executable, "-c", code], subprocess.PIPE
     return subprocess.Popen(
-        [sys.executable, "-c", code],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
+        command, env=environment, stdout=output, stderr=subprocess.STDOUT, text=True, errors="replace"
     )
 
 
@@ -111,14 +113,10 @@ def _outcome(subject: str, processes: list[subprocess.Popen[str]], good: str) ->
 
 
 def _failure(subject: str, printed: str, status: int) -> Finding:
+    """Return why a probe has failed. Its text decides: habana has no other way to say it."""
     if HPU.is_being_released(printed) and "synStatus=26" not in printed:
-        fix = BUSY if module_files() else START_THE_CONTAINER
+        fix = BUSY if any((device_root() / "dev/accel").glob("accel[0-9]*")) else START_THE_CONTAINER
     else:
-        fix = next((fix for sign, fix in FIXES.items() if re.search(sign, printed)), "see habana's logs")
-    if status < 0:
-        signal_ = signal.Signals(-status)
-        crash = "take TcMalloc out of LD_PRELOAD if it is there; see dmesg and habana's logs"
-        fix = ENDED.get(signal_, crash) if fix == "see habana's logs" else fix
-        printed = printed or f"ended by {signal_.name}, without a word"
-    last_line = printed.splitlines()[-1] if printed else f"ended with status {status}, without a word"
-    return Finding(subject, last_line, fix)
+        fix = next((fix for sign, fix in FIXES.items() if re.search(sign, printed)), SEE_LOGS)
+    ending = f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    return Finding(subject, printed.splitlines()[-1] if printed else f"{ending}, without a word", fix)

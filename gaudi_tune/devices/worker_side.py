@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, cast
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +36,7 @@ class WorkerSide:
     kind: str
     resource: str
     bf16: bool
+    has_numbers: ClassVar[bool]
 
     def prepare_worker(self) -> None:
         """Do what must come first in a worker's process, before it uses the device or starts a thread."""
@@ -54,6 +55,8 @@ class WorkerSide:
         """
         import ray  # here, so that a trained model can be loaded without Ray
 
+        if not self.has_numbers:
+            return None
         (index,) = ray.get_runtime_context().get_accelerator_ids()[self.resource]
         return int(index) if str(index).isdecimal() else None
 
@@ -61,8 +64,8 @@ class WorkerSide:
         """Wait until the device has finished its queued work."""
         self._torch().synchronize()
 
-    def memory_in_use(self) -> float | None:
-        """Return the share of the device's memory that this process holds, from 0 to 1; None if it is unknown."""
+    def memory_in_use(self) -> float:
+        """Return the share of the device's memory that this process holds, from 0 to 1."""
         return float(self._torch().memory_allocated() / self._torch().get_device_properties(0).total_memory)
 
     def limit_memory(self, trials_per_device: int) -> None:
@@ -76,12 +79,8 @@ class WorkerSide:
         """Return what the device's software has counted in this process so far; None if it counts nothing."""
         return None
 
-    def peak_memory_gb(self) -> float | None:
-        """Return the peak memory of this process's tensors since :meth:`reset_peak_memory`, in 10^9 bytes.
-
-        Returns:
-            None if it is unknown.
-        """
+    def peak_memory_gb(self) -> float:
+        """Return the peak memory of this process's tensors since :meth:`reset_peak_memory`, in 10^9 bytes."""
         return float(self._torch().max_memory_allocated() / 1e9)
 
     def reset_peak_memory(self) -> None:

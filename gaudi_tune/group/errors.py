@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import os
 import traceback
 from collections.abc import Iterable
@@ -36,9 +35,6 @@ LOSS_ERRORS = (
 """What Ray and Ray Train raise when a process or its node is gone. With an OutOfMemoryError, Ray has killed the process
 because the host's memory was full."""
 
-
-ERROR_GROUP: type | tuple[()] = getattr(builtins, "BaseExceptionGroup", ())
-"""Python's groups of errors, which there are from 3.11 on."""
 MAX_ERROR = 100_000
 """Most characters of a train loop's error that are kept."""
 
@@ -95,7 +91,7 @@ class MisplacedError(DevicesNotReadyError):
 
 
 class LostActorError(RayActorError):
-    """A trial actor is lost, of which Ray has told by another error than a RayActorError."""
+    """A trial actor is lost, and Ray has raised another error than a RayActorError."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(error_msg=failure.text)
@@ -175,11 +171,7 @@ def text_of_loop(error: BaseException, started_in: Path | None = None) -> str:
     own_frames = [frame for frame in frames if is_own_file(frame.filename)] or frames
     place = "".join(f" at {Path(frame.filename).name}:{frame.lineno} ({frame.line})" for frame in own_frames[-1:])
     message = shortened(harmless(message_of(error)), MAX_LINE)
-    if isinstance(error, ERROR_GROUP) and isinstance(error, Exception):
-        inner_error = error.exceptions[0]  # type: ignore[attr-defined]
-        first_text = " ".join(f"{name_of_type(inner_error)}: {shortened(message_of(inner_error), MAX_LINE)}".split())
-        text += f"\n{name_of_type(error)}: {last_line(message)}; the first of them is {harmless(first_text)}"
-    elif not isinstance(error, Exception):
+    if not isinstance(error, Exception):
         description = " ".join([type(error).__name__, *message.split()])
         text += (
             f"\nyour train loop ended its process ({description}){place}: return to end a trial, or raise an "
@@ -194,24 +186,16 @@ def text_of_loop(error: BaseException, started_in: Path | None = None) -> str:
 
 def _hint_of_folder(error: FileNotFoundError, started_in: Path | None) -> str:
     """Return where a train loop has looked for a file of a relative path; "" if the path is a full one."""
-    try:
-        file = error.filename
-    except BaseException:  # a class of the user's own may raise anything
+    note = "the current folder of a train loop is empty at first, so a relative path does not lead to your files"
+    if not isinstance(error.filename, str | bytes):
+        return f"{last_line(message_of(error) or 'FileNotFoundError')} ({note})"
+    path = Path(os.fsdecode(error.filename))
+    if path.is_absolute():
         return ""
-    path = Path(os.fsdecode(file)) if isinstance(file, str | bytes) else None
-    if path is not None and path.is_absolute():
-        return ""
-    try:
-        folder_note = f"a train loop begins in an empty folder, {os.getcwd()}"
-    except FileNotFoundError:
-        folder_note = "the current folder of the train loop is gone"
-    if path is None:
-        message = last_line(message_of(error) or "FileNotFoundError")
-        return f"{message} ({folder_note}; a relative path does not lead to your files)"
     full_path = f'Path(__file__).parent / "{path}"'
     if started_in is not None and (started_in / path).exists():
         full_path = str(started_in / path)
-    return f"FileNotFoundError: there is no {str(path)!r}: {folder_note}; give the full path, such as {full_path}"
+    return f"FileNotFoundError: there is no {str(path)!r}: {note}; give the full path, such as {full_path}"
 
 
 def _errors_in(failure: BaseException | None) -> list[BaseException]:

@@ -82,3 +82,18 @@ def _missing(metric: str, reported: Sequence[str]) -> str:
         f"the experiment asks for {metric!r}, and the report has {', '.join(reported) or 'nothing'}; {fix} have the "
         f"train loop report {metric!r} each time"
     )
+
+
+def check_all_report(reports: Sequence[Mapping[str, Any]]) -> None:
+    """Check that either all ranks have reported or all have returned: a rank that has returned answers no "continue".
+
+    Raises:
+        WorkerRaisedError: Some have reported and others have returned; the message says which.
+    """
+    reported = [str(rank) for rank, report in enumerate(reports) if report["kind"] == "metrics"]
+    returned = [str(rank) for rank, report in enumerate(reports) if report["kind"] == "finished"]
+    if reported and returned:
+        raise unusable_report(
+            f"report() must be called on every rank, equally often, but rank {', '.join(reported)} has reported and "
+            f"rank {', '.join(returned)} has returned; call it outside of any condition on the rank"
+        )

@@ -31,7 +31,8 @@ from gaudi_tune.group.errors import (
 )
 from gaudi_tune.group.new_workers import NewWorkers
 from gaudi_tune.group.report_check import check_metrics
-from gaudi_tune.group.worker_group import WorkerGroup, WorkerGroupSpec
+from gaudi_tune.group.trainer import WorkerGroupSpec
+from gaudi_tune.group.worker_group import WorkerGroup
 from gaudi_tune.private.ray_tune import Saved, name_checkpoint, set_iteration
 from gaudi_tune.training.checkpoint import last_whole_checkpoint, seal
 from gaudi_tune.training.notice import drop_between, last_between
@@ -272,7 +273,7 @@ class WarmTrainable(tune.Trainable):
         self._workers_used = group.used
         if not group.used:
             self._note_awaited("report")
-        report = group.start(config, self._checkpoint, str(self._trial_folder), self._saved_at)
+        report = group.start_trial(config, self._checkpoint, str(self._trial_folder), self._saved_at)
         if not self._workers_used:
             self._note_awaited(None)
         return report
@@ -315,7 +316,7 @@ class WarmTrainable(tune.Trainable):
         name = f"workers-of-{self.trial_id}"
         for pause_s in PAUSES_S:
             try:
-                return WorkerGroup(self.spec, name, self._note_awaited)
+                return WorkerGroup.start(self.spec, name, self._note_awaited)
             except DevicesNotReadyError as error:  # noqa: PERF203  (each attempt takes seconds)
                 # A trial that was to move is better off on its usual devices than waiting for others.
                 if self._place != self._usual_place and not isinstance(error, MisplacedError):
@@ -323,7 +324,7 @@ class WarmTrainable(tune.Trainable):
                 reason = str(error).strip().splitlines()[-1]
                 logger.warning("%s: trying again in %.0f s (%s)", name, pause_s, reason)
                 time.sleep(pause_s)
-        return WorkerGroup(self.spec, name, self._note_awaited)
+        return WorkerGroup.start(self.spec, name, self._note_awaited)
 
     def _note_awaited(self, awaited: Awaited | None) -> None:
         if self.folder:

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+import psutil
 import ray
 from ray.train import Checkpoint
 
@@ -31,14 +32,13 @@ from gaudi_tune.base.files import retry_while_disk_is_full
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.device_metrics import DeviceMetrics, TrialCounts
 from gaudi_tune.devices.find import DEVICE
-from gaudi_tune.group.clean.cleaner import Cleaner
-from gaudi_tune.group.clean.own_process import TrialFolders, copies_end_here, memory_share, standard_files_restored
+from gaudi_tune.group.clean.cleaner import Cleaner, TrialFolders
 from gaudi_tune.group.errors import failure_of_loop
 from gaudi_tune.group.last_written import LastWritten
 from gaudi_tune.group.mailbox import MAILBOX
 from gaudi_tune.group.passing import pack, unpack
 from gaudi_tune.private import ray_train
-from gaudi_tune.private.torch import interop_threads_repeatable, process_group_kept
+from gaudi_tune.private.torch import process_group_kept
 from gaudi_tune.training.notice import NoticeBoard
 from gaudi_tune.training.session import (
     SaveFunction,
@@ -64,7 +64,7 @@ def serve_trials(config: dict[str, Any]) -> None:
     device_metrics = DeviceMetrics(device, index)
     measured = _Measured(device_metrics)
     try:
-        with process_group_kept(), interop_threads_repeatable():  # before anything is imported from torch
+        with process_group_kept():  # before anything is imported from torch
             cleaner = Cleaner(config["train_loop"], _trial_folders())
             command = MAILBOX.hand_in({"kind": "idle", "node": ray.get_runtime_context().get_node_id(), "index": index})
             while command["do"] == "start":
@@ -77,7 +77,7 @@ def serve_trials(config: dict[str, Any]) -> None:
 
 
 def _trial_folders() -> TrialFolders | None:
-    """Return the folders of this worker's trials; None if Ray was told to run them where the sweep was started."""
+    """Return the folders of this worker's trials; None if Ray runs them where the sweep was started."""
     folder = Path.cwd()  # one for each group and node, of Ray's making
     if folder == MAILBOX.started_in:
         return None
@@ -92,14 +92,10 @@ def _checkpoint_here(start: dict[str, Any]) -> Iterator[str | None]:
         yield start["checkpoint"]
         return
     with tempfile.TemporaryDirectory(prefix="checkpoint-of-trial-") as folder:
-        _receive(start.pop("archive"), Path(folder))  # Ray keeps it as long as this process has the reference
+        archive = ray.get(start.pop("archive"))  # Ray keeps it as long as this process has the reference
+        retry_while_disk_is_full(partial(unpack, archive, Path(folder)), f"a checkpoint in {folder}")
+        del archive
         yield folder
-
-
-def _receive(reference: ray.ObjectRef, folder: Path) -> None:
-    """Write a checkpoint that the trial actor has passed on into a folder."""
-    archive = ray.get(reference)
-    retry_while_disk_is_full(lambda: unpack(archive, folder), f"a checkpoint in {folder}")
 
 
 @dataclass
@@ -211,18 +207,13 @@ def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, dev
     session = _WarmSession(measured, start, TrialCounts(device))
     measured.metrics.take()  # the time between two trials belongs to neither
     try:
-        with (
-            open_session(session),
-            ray_train.answered_by(report, get_checkpoint, session.folder),
-            standard_files_restored(),
-            copies_end_here(),
-        ):
+        with open_session(session), ray_train.answered_by(report, get_checkpoint, session.folder):
             cleaner.run(start["config"], session.folder.name)
         next_command = session.finished()
     except _TrialStopped as stopped:
         next_command = stopped.command
         stopped.__traceback__ = None  # it holds the loop's frames, and they hold the model
-    except BaseException as error:
+    except BaseException as error:  # the user's loop, which may raise anything, also SystemExit
         out_of_memory = device.is_out_of_memory(error)
         failure = failure_of_loop(error, out_of_memory=out_of_memory, started_in=MAILBOX.started_in)
         if session.ended_by is None:
@@ -235,12 +226,14 @@ def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, dev
     cleaner.clean()
     device.free_cached_memory()
     # A later trial may be the first to import a large library, for which a host has more room than a device.
-    measured.residue = (device.memory_in_use() or 0.0) + memory_share() / 2
+    measured.residue = psutil.Process().memory_percent() / 200
+    if device.measures_memory:
+        measured.residue += device.memory_in_use()
     return next_command
 
 
 def _fail(failure: Failure) -> NoReturn:
-    """Hand in why the trial cannot go on, and end the group."""
+    """Hand in why the trial cannot continue, and end the group."""
     MAILBOX.fail(failure)
     # Not the error itself: if it cannot be pickled and read back, Ray Train takes its worker for lost, and a SystemExit
     # would end Ray Train, too.

@@ -8,28 +8,22 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
-from ray import cloudpickle
-from ray.exceptions import RayError
-from ray.train import FailureConfig, RunConfig, ScalingConfig
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from typing_extensions import Self
 
 from gaudi_tune.base import names
 from gaudi_tune.base.awaited import Awaited
 from gaudi_tune.base.failure import Failure, FailureKind
-from gaudi_tune.devices.device import DeviceType
-from gaudi_tune.group.device_backend import DeviceBackendConfig, RanksByDevice
+from gaudi_tune.group.booking import lower_numbers_booked
 from gaudi_tune.group.errors import (
     LOSS_ERRORS,
     DevicesNotReadyError,
@@ -41,73 +35,56 @@ from gaudi_tune.group.errors import (
     failure_of,
     is_loss,
     timed_out,
-    unusable_report,
 )
-from gaudi_tune.group.mailbox import WarmWorker
 from gaudi_tune.group.passing import pack, unpack
-from gaudi_tune.private import ray_train
+from gaudi_tune.group.report_check import check_all_report
+from gaudi_tune.group.trainer import START_TIMEOUT_S, WorkerGroupSpec, make_trainer
 from gaudi_tune.private.ray_core import free_own
-from gaudi_tune.private.ray_train_torch import LeanTorchTrainer
 from gaudi_tune.training.notice import notice_for, save_between
-
-if TYPE_CHECKING:
-    from gaudi_tune.training.session import TrainLoop
 
 logger = logging.getLogger(__name__)
 
-START_TIMEOUT_S = 600
-"""How long the workers may take to start. A busy machine needs more than Ray's limit of 60 s, after which Ray would
-retry for ever."""
 EXIT_TIMEOUT_S = 90
 """How long the workers may take to end after "exit", of which closing HPUs may take 75 s (``LEAVE_WITHIN_S``). After
 that they are left to Ray, which ends them with their owner."""
-FREED_WITHIN_S = 10.0
-"""How long to wait for devices of certain numbers: a trial that has just ended may still hold them. After that, another
-trial must have taken them since they were chosen."""
 CHECK_EVERY_S = 1.0
 """How often to check, while waiting for the workers, that they are still alive."""
 RESIDUE_MAY_GROW = 0.05
 """Share of a device's memory by which the residue of trials may grow after a group's first trial. Whether memory leaks
 on a Gaudi when one process builds model after model is not published. Of the host's memory it is twice as much."""
 DIAGNOSED_WITHIN_S = 15
-"""How long Ray Train may take to find out why a worker failed; it checks every 2 s."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerGroupSpec:
-    """How to start a group."""
-
-    train_loop: TrainLoop
-    num_workers: int
-    device: DeviceType
-    trials_per_device: int = 1
-    """How many groups share the device: each books this part of it from Ray."""
-    storage: str
-    """Folder in which the TorchTrainer keeps its own files."""
-    over_nodes: bool = False
-    """Whether the group takes several whole nodes; otherwise all its workers are on one node."""
-    hung_after_s: float = 0.0
-    """How long the workers may take for a report before they count as hung and are killed; 0: for ever. Their first
-    report may take :data:`START_TIMEOUT_S` longer."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the worker processes besides those of the device, set before they import torch. With any, Ray starts
-    new processes: seconds later than without."""
-    later_environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the worker processes set themselves, before the first trial."""
-    numbers: tuple[int, ...] = ()
-    """The numbers of the devices that the group takes; empty: whichever Ray hands out."""
-
-    @property
-    def placement_strategy(self) -> str:
-        """How Ray places the workers. PACK takes whole nodes if nothing else has parts of them."""
-        return "PACK" if self.over_nodes else "STRICT_PACK"
+"""How long Ray Train may take to find out why a worker failed. It looks at the workers every 2 s, each time from the
+beginning, and what it finds says more than the error of one worker: that another worker's process is gone."""
 
 
 class WorkerGroup:
     """The trial actor's side of a group. Methods block until every worker has answered."""
 
-    def __init__(self, spec: WorkerGroupSpec, name: str, note: Callable[[Awaited], None] = lambda _: None) -> None:
-        """Start the workers and wait for their first reports. ``note`` is told what is awaited.
+    def __init__(self, spec: WorkerGroupSpec, name: str) -> None:
+        """Prepare the thread of the TorchTrainer; :meth:`start` starts it."""
+        self._node = ray.get_runtime_context().get_node_id()
+        self._failure: BaseException | None = None
+        self._hung_after_s = spec.hung_after_s
+        self._workers: list[Any] = []
+        self._places: list[tuple[str, int | None]] = []
+        """The node and the device's number of each worker, by rank."""
+        self._have_devices, self._have_started = threading.Event(), threading.Event()
+        self._leaving = self._abandoned = False
+        self._first_residue: float | None = None
+        self._residue = 0.0
+        self._trial = Path()
+        """The folder of the trial."""
+        self._saved_for: int | None = None
+        """The time of the notice for which a trial on another node was to save."""
+        self._saving: ray.ObjectRef | None = None
+        """What it saves for that."""
+        self.used = False
+        """Whether the workers have begun a trial."""
+        self._trainer = threading.Thread(target=self._run_trainer, args=(spec, name), name=name, daemon=True)
+
+    @classmethod
+    def start(cls, spec: WorkerGroupSpec, name: str, note: Callable[[Awaited], None] = lambda _: None) -> Self:
+        """Start a group, and wait for the first reports of its workers. ``note`` gets what is awaited.
 
         Raises:
             WorkerRaisedError: They could not be set up.
@@ -115,35 +92,23 @@ class WorkerGroup:
             DevicesNotReadyError: They could not start, and may be able to start later.
             StartHungError: They have not reported for so long that they must hang.
         """
-        self._node = ray.get_runtime_context().get_node_id()
-        self._failure: BaseException | None = None
-        self._hung_after_s = spec.hung_after_s
-        self._workers: list[Any] = []
-        self._have_devices, self._have_started = threading.Event(), threading.Event()
-        self._leaving = self._abandoned = False
-        self._first_residue: float | None = None
-        self._trial = Path()  # its folder
-        self._saved_for: int | None = None  # the time of the notice for which a trial on another node was to save
-        self._saving: ray.ObjectRef | None = None  # what it saves for that
-        self.used = False
-        """Whether the workers have begun a trial."""
-        self._residue = 0.0
-        self._trainer = threading.Thread(target=self._run_trainer, args=(spec, name), name=name, daemon=True)
         logger.info("starting %s: %d workers on %s", name, spec.num_workers, spec.device.kind)
+        group = cls(spec, name)
         note("devices")
         try:
             with lower_numbers_booked(spec.device.resource, spec.numbers):
-                self._trainer.start()
-                self._wait_until(self._have_devices)
+                group._trainer.start()
+                group._wait_until(group._have_devices)
             note("workers")
-            reports = self._first_reports()
-            self._places: list[tuple[str, int | None]] = [(report["node"], report["index"]) for report in reports]
-            self._check_placement(spec, name)
+            group._places = [(report["node"], report["index"]) for report in group._first_reports()]
+            group._check_placement(spec, name)
         except WorkerGroupError as error:
-            self.exit()
-            if spec.device.is_being_released(str(error)) or timed_out(self._failure):
+            group.exit()
+            # The text decides: habana has no type for a device that another process still has.
+            if spec.device.is_being_released(str(error)) or timed_out(group._failure):
                 raise DevicesNotReadyError(error.failure.text) from error
             raise
+        return group
 
     @property
     def devices(self) -> str:
@@ -158,7 +123,7 @@ class WorkerGroup:
         workers."""
         return self._first_residue is not None and self._residue - self._first_residue > RESIDUE_MAY_GROW
 
-    def start(
+    def start_trial(
         self, config: Mapping[str, Any], checkpoint: str | None, folder: str = "", reports: int = 0
     ) -> dict[str, Any]:
         """Start a trial, ending the one that runs, and return its first report.
@@ -233,7 +198,7 @@ class WorkerGroup:
     def _send(self, command: dict[str, Any], import_s: float = 0) -> dict[str, Any]:
         ends_at = time.monotonic() + self._hung_after_s + import_s if self._hung_after_s else math.inf
         reports = self._wait([worker.answer.remote(command) for worker in self._workers], ends_at)
-        _check_all_report(reports)
+        check_all_report(reports)
         rank_0 = reports[0]
         for report in reports:  # each worker measures its own device
             rank_0.get("metrics", {}).update(report.get("system", {}))
@@ -339,111 +304,9 @@ class WorkerGroup:
 
     def _run_trainer(self, spec: WorkerGroupSpec, name: str) -> None:
         try:
-            self._make_trainer(spec, name).fit()
+            make_trainer(spec, name, self._have_devices.set, self._take_workers).fit()
         except BaseException as error:
             self._failure = error  # raised to the trial by the thread that waits for the workers
         finally:
             if not self._abandoned:  # otherwise this actor's bookings are the next group's by now
                 free_own()
-
-    def _make_trainer(self, spec: WorkerGroupSpec, name: str) -> LeanTorchTrainer:
-        # Ray Train reads these variables in this process when the trainer is made.
-        os.environ[ray_train.START_TIMEOUT_S] = str(START_TIMEOUT_S)
-        os.environ[ray_train.ENABLE_PREEMPTION_WATCHER] = "0"  # an actor for each group, useful only in some clouds
-        ray_train.synchronize_on_demand()
-        orders_ranks = spec.device.has_numbers and not spec.device.is_gpu_to_ray  # Ray Train orders them by GPU itself
-        config = {
-            "train_loop": cloudpickle.dumps(spec.train_loop),
-            "device": spec.device,
-            "trials_per_device": spec.trials_per_device,
-            "environment": dict(spec.later_environment),
-        }
-        return LeanTorchTrainer(
-            _serve_trials,
-            worker_class=WarmWorker,
-            when_placed=self._have_devices.set,
-            when_started=self._take_workers,
-            train_loop_config=config,
-            backend_config=DeviceBackendConfig(device=spec.device),
-            scaling_config=ScalingConfig(
-                num_workers=spec.num_workers,
-                use_gpu=spec.device.is_gpu_to_ray,
-                resources_per_worker=spec.device.worker_resources(spec.trials_per_device),
-                placement_strategy=spec.placement_strategy,
-            ),
-            run_config=RunConfig(
-                name=name,
-                storage_path=spec.storage,
-                # The trial actor replaces a failed group. The default of controller_failure_limit, -1, waits for ever.
-                failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
-                worker_runtime_env={"env_vars": {**spec.device.worker_environment(), **spec.environment}},
-                callbacks=[RanksByDevice(spec.device.resource)] if orders_ranks else [],
-            ),
-        )
-
-
-def _check_all_report(reports: Sequence[Mapping[str, Any]]) -> None:
-    """Check that either all ranks have reported or all have returned: a rank that has returned answers no "continue".
-
-    Raises:
-        WorkerRaisedError: Some have reported and others have returned; the message says which.
-    """
-    reported = [str(rank) for rank, report in enumerate(reports) if report["kind"] == "metrics"]
-    returned = [str(rank) for rank, report in enumerate(reports) if report["kind"] == "finished"]
-    if reported and returned:
-        raise unusable_report(
-            f"report() must be called on every rank, equally often, but rank {', '.join(reported)} has reported and "
-            f"rank {', '.join(returned)} has returned; call it outside of any condition on the rank"
-        )
-
-
-def _serve_trials(config: dict[str, Any]) -> None:
-    from gaudi_tune.group.worker import serve_trials  # here, so that only workers import torch
-
-    serve_trials(config)
-
-
-@contextmanager
-def lower_numbers_booked(resource: str, numbers: Collection[int]) -> Iterator[None]:
-    """Book the free devices of this node with lower numbers inside the block, so that Ray hands out ``numbers``.
-
-    Ray always hands out the lowest free numbers. Two groups that want different sets cannot wait for each other: the
-    group with the lower set holds nothing that the other one wants.
-
-    Raises:
-        DevicesNotReadyError: The devices are not free within :data:`FREED_WITHIN_S`.
-    """
-    booked: dict[int, PlacementGroup] = {}
-    ends_at = time.monotonic() + FREED_WITHIN_S
-    try:
-        while missing := {*numbers} - booked.keys():
-            if time.monotonic() > ends_at:
-                raise DevicesNotReadyError(f"{resource} {sorted(missing)} are not free")
-            group = placement_group([{resource: 1.0}])
-            number = _booked_number(group, resource) if group.wait(CHECK_EVERY_S) else None
-            if number is not None and number <= max(numbers):
-                booked[number] = group
-            else:
-                remove_placement_group(group)
-                time.sleep(CHECK_EVERY_S)
-        for number in numbers:
-            remove_placement_group(booked.pop(number))
-        yield
-    finally:
-        for group in booked.values():
-            remove_placement_group(group)
-
-
-def _booked_number(group: PlacementGroup, resource: str) -> int | None:
-    """Return the number of the device that a placement group has booked; None if the process that was asked died.
-
-    Ray tells the number only to a process that gets the device.
-    """
-    strategy = PlacementGroupSchedulingStrategy(group)
-    accelerator_ids = ray.remote(num_cpus=0, resources={resource: 1.0}, scheduling_strategy=strategy)(
-        lambda: ray.get_runtime_context().get_accelerator_ids()[resource]
-    )
-    try:
-        return int(ray.get(accelerator_ids.remote())[0])
-    except RayError:
-        return None

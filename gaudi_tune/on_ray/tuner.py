@@ -22,8 +22,8 @@ from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaisedError, lost_actor
+from gaudi_tune.group.trainer import WorkerGroupSpec
 from gaudi_tune.group.warm_trainable import warm_trainable
-from gaudi_tune.group.worker_group import WorkerGroupSpec
 from gaudi_tune.on_ray.continuation import take_over
 from gaudi_tune.on_ray.given.arguments import epochs_of, experiment_of, read_arguments, with_notes
 from gaudi_tune.on_ray.given.rays_search import source_of

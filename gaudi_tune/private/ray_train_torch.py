@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -32,8 +33,10 @@ __all__ = [
     "TorchBackend",
     "TorchBackendConfig",
     "interface_of",
+    "store_on_loopback",
 ]
 
+LOOPBACK = "127.0.0.1"
 DISPENSABLE = (DatasetsCallback, PlacementGroupCleanerCallback)
 """Callbacks that start an actor in each group, which takes 2 s of CPU and 150 MB. The first hands out shards of Ray
 Data, which is not used. The second frees devices that a dead trial actor has booked: it needs Ray's dashboard, and the
@@ -60,8 +63,10 @@ class TorchBackend(Backend):
     share_cuda_visible_devices = True
 
     def on_start(self, worker_group: Any, backend_config: Any) -> None:
-        """Have the workers create their process group."""
+        """Have the workers create their process group. If all are on one node, nothing of it listens on the network."""
         address, port = worker_group.execute_single(0, get_address_and_port)
+        if len({worker.metadata.node_id for worker in worker_group.get_workers()}) == 1:
+            address = LOOPBACK
         worker_group.execute(_join_process_group, backend_config.backend, address, port)
 
 
@@ -82,11 +87,29 @@ def _join_process_group(backend: str, address: str, port: int) -> None:
 
     os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port))
     # Else gloo listens where the host's name points, which Debian puts on loopback: ranks on other hosts wait in vain.
-    if (interface := interface_of(ray.util.get_node_ip_address())) is not None:
+    interface = interface_of(address if address == LOOPBACK else ray.util.get_node_ip_address())
+    if interface is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     config._set_torch_distributed_env_vars()
     context = ray.train.get_context()
-    config._setup_torch_process_group(backend, context.get_world_rank(), context.get_world_size(), "env://")
+    rank, world_size = context.get_world_rank(), context.get_world_size()
+    store = store_on_loopback(port, world_size) if address == LOOPBACK and rank == 0 else None
+    config._setup_torch_process_group(backend, rank, world_size, "env://")
+    del store  # the process group has one of its own by now
+
+
+def store_on_loopback(port: int, world_size: int) -> Any:
+    """Return a store whose server listens on loopback. A store that torch makes afterwards at this port uses it, too.
+
+    The server that torch starts by itself listens on all addresses of the machine, and takes what anybody sends it.
+    """
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    listener = socket.create_server((LOOPBACK, port))
+    return TCPStore(
+        LOOPBACK, port, world_size, is_master=True, wait_for_workers=False, multi_tenant=True,
+        master_listen_fd=listener.detach(),
+    )  # fmt: skip
 
 
 def interface_of(address: str) -> str | None:
@@ -130,11 +153,11 @@ class LeanTorchTrainer(DataParallelTrainer):
         """Prepare, as a TorchTrainer does.
 
         Args:
-            train_loop_per_worker: The function that each worker runs. worker_class: The class of the worker actors.
+            train_loop_per_worker: The function that each worker runs.
+            worker_class: The class of the worker actors.
             when_placed: A function that is called when the workers have their devices, before their processes start.
             when_started: A function that is called with the workers' actors, by rank, when they run. It is not a
-            callback
-                of ``RunConfig``, because Ray Train sends those to each worker.
+                callback of ``RunConfig``, because Ray Train sends those to each worker.
             **arguments: Arguments of a DataParallelTrainer.
         """
         super().__init__(train_loop_per_worker, **arguments)

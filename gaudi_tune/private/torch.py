@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import distributed, nn
 from torch.distributed import distributed_c10d
 
@@ -89,25 +88,6 @@ def process_group_kept() -> Iterator[None]:
         yield
     finally:
         _set(originals)
-
-
-@contextmanager
-def interop_threads_repeatable() -> Iterator[None]:
-    """Let ``torch.set_num_interop_threads()`` be called again inside the block with the number that it has set.
-
-    torch lets a process call it once, and each trial is a new script to its author.
-    """
-    original = torch.set_num_interop_threads
-
-    def set_num_interop_threads(nthreads: int) -> None:
-        if nthreads != torch.get_num_interop_threads():
-            original(nthreads)
-
-    torch.set_num_interop_threads = set_num_interop_threads
-    try:
-        yield
-    finally:
-        torch.set_num_interop_threads = original
 
 
 def _set(functions: dict[str, Any]) -> None:

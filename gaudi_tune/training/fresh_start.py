@@ -23,8 +23,7 @@ def fresh_start(seed: int) -> None:
     """
     seed_everything(seed)
     torch.set_default_dtype(torch.float32)
-    if torch.get_default_device().type != "cpu":
-        torch.set_default_device(None)
+    torch.set_default_device(None)
     torch.set_grad_enabled(True)
     torch.set_anomaly_enabled(False)
     torch.set_flush_denormal(False)

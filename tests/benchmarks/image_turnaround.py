@@ -33,7 +33,8 @@ sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from experiments.tune_resnet18 import sample_settings
 from gaudi_tune.base import names
 from gaudi_tune.devices.cpu import CPU
-from gaudi_tune.group.worker_group import WorkerGroup, WorkerGroupSpec
+from gaudi_tune.group.trainer import WorkerGroupSpec
+from gaudi_tune.group.worker_group import WorkerGroup
 from gaudi_tune.on_ray.local_ray import python_path_with
 from gaudi_tune.training import loop
 from gaudi_tune.training.loading import Loader
@@ -97,11 +98,11 @@ def median_start(of: TrainLoop, trials: int) -> float:
     starts = []
     with tempfile.TemporaryDirectory() as storage:
         spec = WorkerGroupSpec(train_loop=of, num_workers=1, device=CPU, storage=storage)
-        group = Hosted(ray.remote(Host).options(num_cpus=0).remote(), WorkerGroup, spec, of.__name__)
+        group = Hosted(ray.remote(Host).options(num_cpus=0).remote(), WorkerGroup.start, spec, of.__name__)
         for seed in range(trials):
             config = {**sample_settings(), **SAMPLE_BASELINE, **SMALL, "seed": seed, "loader_workers": LOADERS}
             ordered_at = time.time()
-            report = group.start(config, None)
+            report = group.start_trial(config, None)
             starts.append(report["metrics"][names.FIRST_STEP_AT] - ordered_at)
             print(f"{of.__name__}: trial {seed} had its first batch after {starts[-1]:.3f} s", flush=True)
         group.exit()

@@ -42,7 +42,7 @@ from gaudi_tune.base.place import Place
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.find import Devices
 from gaudi_tune.devices.hpu import HPU
-from gaudi_tune.group.worker_group import FREED_WITHIN_S
+from gaudi_tune.group.booking import FREED_WITHIN_S
 from gaudi_tune.on_ray import sweep_run, tuner
 from gaudi_tune.on_ray.local_ray import ENVIRONMENT
 from gaudi_tune.on_ray.watch import RayWatch

@@ -12,7 +12,7 @@ import ray
 import yaml
 
 from gaudi_tune.define.options import PROJECT_ROOT
-from gaudi_tune.devices import checks
+from gaudi_tune.devices import doctor
 from gaudi_tune.devices.device import CPUS_PER_WORKER
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.devices.gaudi_node import MODULES_OF_A_NODE
@@ -64,8 +64,8 @@ def test_a_pod_has_a_whole_node_and_what_intel_and_the_doctor_ask_for_it(workers
     asked = container(workers["template"]["spec"])["resources"]
     assert asked["limits"] == asked["requests"]  # Kubernetes takes no other for hugepages and devices
     assert asked["limits"]["habana.ai/gaudi"] == MODULES_OF_A_NODE
-    assert gib(asked["limits"]["hugepages-2Mi"]) * 1024 >= MODULES_OF_A_NODE * checks.HUGEPAGES_MB_PER_HPU
-    assert gib(asked["limits"]["memory"]) >= MODULES_OF_A_NODE * checks.MEMORY_GB_PER_HPU
+    assert gib(asked["limits"]["hugepages-2Mi"]) * 1024 >= MODULES_OF_A_NODE * doctor.HUGEPAGES_MB_PER_HPU
+    assert gib(asked["limits"]["memory"]) >= MODULES_OF_A_NODE * doctor.MEMORY_GB_PER_HPU
     assert int(asked["limits"]["cpu"]) >= MODULES_OF_A_NODE * CPUS_PER_WORKER
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gaudi_tune.devices import checks
-from gaudi_tune.devices.cores import BIND, bind_to_cores_near, cores_of, numa_node_of
-from gaudi_tune.devices.module_owners import DEVICE_ROOT
+from gaudi_tune.devices import doctor
+from gaudi_tune.devices.cores import BIND, DEVICE_ROOT, bind_to_cores_near, cores_of, numa_node_of
 from tests.helpers.stand_in_hpu import lay_out_nodes, output_of
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -26,18 +25,9 @@ def test_cores_are_those_of_the_modules_node_that_may_be_used(node: Path) -> Non
     lay_out_nodes(node, [f"0-{CORES[-1]},4000-4010", "4011", ""])
     assert [numa_node_of(module) for module in (0, 1, 2, 7)] == [0, 1, 2, None]
     assert [cores_of(number) for number in (0, 1, 2, 7)] == [set(CORES), set(), set(), set()]
-    assert [*checks.cores(3)] == [
-        checks.Finding("cores", f"{len(CORES)} of NUMA node 0 for the workers of module 0", warns=True),
-        *(
-            checks.Finding(
-                "cores",
-                f"0 of NUMA node {number} for the workers of module {number}",
-                f"let the container use cores of NUMA node {number} (--cpuset-cpus); workers are not bound until then",
-                warns=True,
-            )
-            for number in (1, 2)
-        ),
-    ]
+    (finding,) = doctor.cores([0, 1, 2])
+    assert finding.result == f"{len(CORES)} of NUMA node 0, 0 of NUMA node 1, 0 of NUMA node 2"
+    assert finding.fix.startswith("let the container use cores of NUMA node 1, 2 (--cpuset-cpus)")
     assert bind_to_cores_near(1) == set()
     assert os.sched_getaffinity(0) == set(CORES)
 
@@ -45,12 +35,11 @@ def test_cores_are_those_of_the_modules_node_that_may_be_used(node: Path) -> Non
 def test_without_a_node_or_where_it_is_not_wanted_nothing_is_bound(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lay_out_nodes(node, [str(CORES[0]), str(CORES[0]), str(CORES[0])])
     (node / "sys/class/accel/accel0/device/numa_node").write_text("-1\n")  # of a machine with one node
-    first, *_ = checks.cores(3)
-    assert first.result == "workers are not bound to any: the driver names no NUMA node of module 2"
+    (finding,) = doctor.cores([2])
+    assert (finding.result, finding.fix) == ("the driver names no NUMA nodes", "")
     assert bind_to_cores_near(2) == set()
     monkeypatch.setenv(BIND, "0")
     assert bind_to_cores_near(0) == set()
-    assert [finding.result for finding in checks.cores(3)] == [f"workers are not bound to any: {BIND}=0"]
     assert os.sched_getaffinity(0) == set(CORES)
 
 

@@ -80,7 +80,7 @@ def metrics_of(monitors: list[Any], every_s: float, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.processes
-def test_an_hpu_is_told_by_its_module_id_in_the_units_of_the_names(tmp_path: Path) -> None:
+def test_an_hpu_is_found_by_its_module_id_and_measured_in_the_units_of_the_names(tmp_path: Path) -> None:
     own = "import torch, habana_frameworks.torch as t; torch.ones(1, device='hpu'); print('mine', flush=True)"
     owner = fork(f"{own}; import time; time.sleep(600)", tmp_path, HLS_MODULE_ID="5")
     assert owner.stdout.readline() == "mine\n"
@@ -137,7 +137,7 @@ pyhlml.hlmlDeviceGetHandleByIndex, pyhlml.hlmlDeviceGetCount = two, lambda: 2"""
 
 
 @pytest.mark.processes
-def test_what_a_device_does_not_tell_is_left_out_and_said_once(tmp_path: Path) -> None:
+def test_a_quantity_that_a_device_does_not_report_is_left_out_and_said_once(tmp_path: Path) -> None:
     output = taken_twice(
         "hpu", 3, tmp_path,
         before="""
@@ -146,7 +146,7 @@ def refuse(device):
     raise pyhlml.HLMLError(3)
 pyhlml.hlmlDeviceGetPowerUsage = refuse""",
     )  # fmt: skip
-    assert warnings_in(output) == ["HPU module 3: no power (HLMLError: HLML Error with code 3)"]
+    assert warnings_in(output) == ["HPU module 3: no power: HLMLError: HLML Error with code 3"]
     assert metrics_in(output, "second", "hpu").keys() == {
         "hpu_3_utilization_percentage",
         "hpu_3_memory_usage_percentage",
@@ -239,15 +239,14 @@ def test_a_report_faster_than_the_samples_has_one_of_its_own(monkeypatch: pytest
         assert [metrics.take(), metrics.take()] == [{"system/a": 1.0}, {"system/a": 5.0}]
 
 
-def test_a_monitor_that_fails_is_said_once_and_left_out(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monitors = [Scripted([]), Scripted([{"a": 1.0}] * 3)]
+def test_a_monitor_that_fails_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Scripted):
+        pass
+
+    monitors = [Broken([]), Scripted([{"a": 1.0}] * 3)]
     with caplog.at_level(logging.WARNING), metrics_of(monitors, NEVER_S, monkeypatch) as metrics:
         assert [metrics.take() for _ in range(3)] == [{"system/a": 1.0}] * 3
-    assert [record.getMessage() for record in caplog.records] == [
-        "Scripted failed, no more metrics of it: RuntimeError: no more"
-    ]
+    assert [record.getMessage() for record in caplog.records] == ["no metrics of Broken: RuntimeError: no more"]
 
 
 def test_a_reading_that_hangs_holds_up_one_report_only(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import pwd
-import re
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from gaudi_tune.define.options import PROJECT_ROOT
-from gaudi_tune.devices import checks, doctor
+from gaudi_tune.devices import doctor
 from tests.helpers.stand_in_hpu import environment, lay_out_devices, ownerships, start
 
 HOLD = """
@@ -36,15 +32,6 @@ def consult(folder: Path, **variables: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def install_hl_smi(folder: Path, printed: str) -> str:
-    """Make a command that prints as Intel's does, and return a PATH with it."""
-    command = folder / "bin" / "hl-smi"
-    command.parent.mkdir()
-    command.write_text(f"#!/bin/sh\ncat <<'END'\n{printed}\nEND\n")
-    command.chmod(0o755)
-    return f"{command.parent}:{os.environ['PATH']}"
-
-
 def test_without_a_gaudi_it_says_what_there_is() -> None:
     found = {finding.subject: finding for finding in doctor.examine()}
     assert "torch 2." in found["versions"].result
@@ -55,35 +42,17 @@ def test_without_a_gaudi_it_says_what_there_is() -> None:
 
 
 @pytest.mark.processes
-def test_help_says_what_it_does_and_touches_no_device(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "gaudi_tune", "doctor", "--help"],
-        cwd=PROJECT_ROOT,
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.startswith("usage: python -m gaudi_tune doctor")
-    assert "everything that a sweep on Gaudi needs" in done.stdout
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.processes
 def test_it_computes_on_every_hpu_and_gives_them_back(tmp_path: Path) -> None:
     lay_out_devices(tmp_path, 2)
-    _, printed = consult(tmp_path, PATH=install_hl_smi(tmp_path, "1, 512 MiB, 98304 MiB\n0, 768 MiB, 98304 MiB"))
-    assert "no visible process uses any of the 2 modules" in printed
-    assert "module 0: 768 of 98304 MiB, module 1: 512 of 98304 MiB" in printed
+    _, printed = consult(tmp_path)
     assert "correct on each of 2 HPUs" in printed
     assert "correct over 2 HPUs" in printed
     assert "finds 2 HPUs" in printed
-    assert "HCCL_SOCKET_IFNAME not set, HCCL_OVER_OFI not set, RDMAV_FORK_SAFE not set" in printed
     assert all(ownership.until is not None for ownership in ownerships(tmp_path))
 
 
 @pytest.mark.processes
-def test_a_module_that_is_taken_is_named_with_its_owner_and_a_fix(tmp_path: Path) -> None:
+def test_a_module_that_is_taken_is_named_with_a_fix(tmp_path: Path) -> None:
     lay_out_devices(tmp_path, 2)
     with start(HOLD, tmp_path, HLS_MODULE_ID="1") as owner:
         assert owner.stdout is not None
@@ -91,24 +60,10 @@ def test_a_module_that_is_taken_is_named_with_its_owner_and_a_fix(tmp_path: Path
         status, printed = consult(tmp_path)
         owner.kill()
     assert status == 1
-    user = pwd.getpwuid(os.getuid()).pw_name
-    assert re.search(rf"!! +module 1 +used by pid {owner.pid} \({user}\) \S*python\S* -c import time, torch", printed)
-    assert f"kill {owner.pid}" in printed
-    assert not re.search(r"module 0 +used", printed)
     assert "matmul on module 1" in printed
     assert "synStatus=8 [Device not found] Device acquire failed." in printed
-    assert "sudo hl-smi on the host does; end that process, or wait" in printed
+    assert "sudo hl-smi on the host names the process; end that, or wait" in printed
     assert "matmul on module 0" not in printed
-
-
-@pytest.mark.processes
-def test_without_a_device_in_the_container_it_says_how_to_start_one(tmp_path: Path) -> None:
-    status, printed = consult(tmp_path, HABANA_STAND_IN_MODULES="0")
-    assert status == 1
-    assert re.search(
-        r"!! +HPUs +habana is installed but finds none +start the container with --runtime=habana", printed
-    )
-    assert "matmul" not in printed
 
 
 @pytest.mark.parametrize(
@@ -120,33 +75,20 @@ def test_without_a_device_in_the_container_it_says_how_to_start_one(tmp_path: Pa
         ("1.24.0.1007", "2.9.0+hpu_1.23.1", "it belongs with torch 2.10 or 2.11 or 2.12 or 2.13: reinstall"),
         ("1.23.1.25", "2.11.0+cu130", "it belongs with torch 2.9: reinstall"),
         ("1.23.1.25", "2.90.0", "it belongs with torch 2.9: reinstall"),
-        ("1.21.0.555", "2.6.0+hpu_1.21.0", "take Intel's container of release 1.22 or later"),
-        ("1.30.0.1", "3.0.0", ""),
+        ("1.21.0.555", "2.6.0+hpu_1.21.0", "known are 1.22, 1.23, 1.24: older ones do not work, newer ones may"),
         ("", "2.9.0", "work in Intel's Gaudi container"),
     ],
 )
 def test_torch_is_held_against_what_intel_released(plugin: str, torch: str, fix: str) -> None:
-    finding = checks.release(plugin, torch)
+    (finding,) = doctor.release(plugin, torch)
     assert finding.fix.startswith(fix)
     assert bool(finding.fix) is bool(fix)
     assert plugin in finding.result
 
 
-@pytest.mark.processes
-def test_the_release_is_that_of_the_installed_packages(tmp_path: Path) -> None:
-    info = tmp_path / "habana_torch_plugin-1.22.0.740.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: habana-torch-plugin\nVersion: 1.22.0.740\n")
-    path = f"{environment(tmp_path)['PYTHONPATH']}:{tmp_path}"
-    _, printed = consult(tmp_path, HABANA_STAND_IN_MODULES="0", PYTHONPATH=path)
-    installed = version("torch")
-    assert not installed.startswith("2.7.")
-    assert re.search(rf"!! +release +habana-torch-plugin 1.22.0.740 with torch {re.escape(installed)}", printed)
-
-
 @pytest.mark.parametrize(
     ("modules", "wrong"), [("0,1", False), ("1,2", True), ("4,5,6,7", False), ("2,3,4,5", True), ("0,1,2", True)]
 )
-def test_modules_must_be_an_aligned_set(modules: str, wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HABANA_VISIBLE_MODULES", modules)
-    assert bool(checks.modules(8).fix) is wrong
+def test_modules_must_be_an_aligned_set(modules: str, wrong: bool) -> None:
+    (finding,) = doctor.modules_fit([int(module) for module in modules.split(",")])
+    assert bool(finding.fix) is wrong

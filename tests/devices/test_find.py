@@ -122,7 +122,7 @@ def test_a_kind_that_torch_knows_needs_no_method(monkeypatch: pytest.MonkeyPatch
 def test_a_kind_of_device_is_one_short_module_and_nothing_else_asks_for_kinds() -> None:
     room = PROJECT_ROOT / "gaudi_tune" / "devices"
     for module in ("device", "worker_side", *DEVICE_TYPES):
-        assert len((room / f"{module}.py").read_text().splitlines()) < 160, module
+        assert len((room / f"{module}.py").read_text().splitlines()) < 170, module
     asks = re.compile(r"""kind [!=]= "(hpu|cuda|cpu)"|torch\.(cuda|hpu|xpu)\.""")
     for folder in ("gaudi_tune", "experiments", "search_spaces", "trainables"):
         for file in (PROJECT_ROOT / folder).rglob("*.py"):
@@ -138,7 +138,7 @@ def test_a_worker_of_a_sweep_has_the_device_of_the_sweep(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("named", ["all", "", "0,x", "1,1", "0,"])
-def test_what_names_no_modules_is_an_error(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_names_no_modules_is_an_error(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MODULES, named)
     with pytest.raises(ValueError, match=rf"must be numbers of modules, such as 0,1,2,3, but got '{named}'; unset it"):
         visible_modules()
@@ -184,7 +184,7 @@ def test_a_workers_environment_keeps_the_mode_and_drops_tcmalloc(monkeypatch: py
         ("Session init failed: read-only file system, synStatus=26", False),
     ],
 )
-def test_what_a_busy_hpu_says(message: str, released: bool) -> None:
+def test_messages_of_a_busy_hpu(message: str, released: bool) -> None:
     assert DEVICE_TYPES["hpu"].is_being_released(message) is released
 
 

@@ -44,7 +44,7 @@ def test_an_error_is_a_report_that_nothing_answers() -> None:
     assert Failure.from_plain(report["failure"]) == failure
 
 
-def test_who_wants_a_trial_to_save_gets_what_it_saves_or_is_let_go() -> None:
+def test_a_request_to_save_is_answered_or_released() -> None:
     async def ask(*answers: Callable[[], None]) -> list[dict[str, Any]]:
         asked = []
         for answer in answers:
@@ -64,7 +64,7 @@ def test_who_wants_a_trial_to_save_gets_what_it_saves_or_is_let_go() -> None:
     assert not mailbox.wants_save()
 
 
-def test_who_waits_for_a_report_is_let_go(thread: ThreadPoolExecutor) -> None:
+def test_a_waiter_for_a_report_is_released(thread: ThreadPoolExecutor) -> None:
     async def wait() -> dict[str, Any]:
         waiting = asyncio.ensure_future(mailbox.report())
         await asyncio.sleep(0)

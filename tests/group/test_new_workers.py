@@ -11,7 +11,7 @@ ONCE = Failure(FailureKind.LOOP_ERROR, "Traceback\nRuntimeError: set already", "
 PLAIN = Failure(FailureKind.LOOP_ERROR, "Traceback\nValueError: no such layer", "ValueError 2")
 
 
-def test_what_helps_twice_gives_each_trial_new_workers_and_is_said() -> None:
+def test_new_workers_always_after_helping_twice() -> None:
     new_workers = NewWorkers()
     for time in (1, 2):
         new_workers.begin()

@@ -19,7 +19,7 @@ import ray
 from ray.cluster_utils import Cluster
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from gaudi_tune.devices.find import DEVICE_TYPES
-from gaudi_tune.group.worker_group import WorkerGroupSpec
+from gaudi_tune.group.trainer import WorkerGroupSpec
 from gaudi_tune.private.ray_core import lean_ray
 
 def strategy(width):

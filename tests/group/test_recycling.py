@@ -23,7 +23,7 @@ from gaudi_tune.base import names
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.base.place import Place
 from gaudi_tune.group.warm_trainable import warm_trainable
-from gaudi_tune.group.worker_group import WorkerGroupSpec
+from gaudi_tune.group.trainer import WorkerGroupSpec
 
 ray.init("local", num_cpus=2, include_dashboard=False)
 spec = WorkerGroupSpec(

@@ -61,11 +61,11 @@ def test_a_metric_that_is_not_reported_is_looked_for_among_those_that_are(report
     assert f"the experiment asks for 'accuracy', and the report {fix}" in str(raised.value)
 
 
-def test_where_the_budget_is_in_steps_those_count_from_1() -> None:
+def test_steps_of_a_budget_count_from_1() -> None:
     check_metrics({"epoch": 0.0, "step": 10}, [], names.STEP)
     with pytest.raises(WorkerRaisedError, match=r"'step' must be the steps finished, .* 0; report step"):
         check_metrics({"epoch": 0.0, "step": 0}, [], names.STEP)
 
 
-def test_what_the_device_time_reads_is_checked() -> None:
+def test_all_times_that_device_time_reads_are_checked() -> None:
     assert set(REPORTED) <= set(names.TIME_METRICS)

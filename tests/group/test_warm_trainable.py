@@ -20,8 +20,8 @@ from gaudi_tune.base import names
 from gaudi_tune.base.place import Place
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.group.errors import LostTooOftenError, WorkerRaisedError
+from gaudi_tune.group.trainer import WorkerGroupSpec
 from gaudi_tune.group.warm_trainable import warm_trainable
-from gaudi_tune.group.worker_group import WorkerGroupSpec
 from gaudi_tune.training.checkpoint import Seal, read_seal, seal
 from tests.helpers.host import Hosted
 from tests.helpers.loops import any_loop
@@ -63,7 +63,7 @@ def test_the_group_is_started_anew_for_another_environment_and_only_then(trainab
     assert seen[2] == seen[3] != seen[0]
 
 
-def test_a_trial_goes_on_with_more_workers_from_its_next_checkpoint_and_the_next_trial_with_one(
+def test_a_trial_moves_to_more_workers_at_a_checkpoint_and_the_next_trial_has_one(
     trainable: Any, tmp_path: Path
 ) -> None:
     trainable.reset(trial("counting", first=1, alone_from=2))
@@ -136,7 +136,7 @@ def test_a_trial_that_ends_sooner_than_it_got_before_its_workers_were_lost_has_e
     assert trainable.train()["done"]  # the loop reports three times
 
 
-def test_the_seconds_of_a_trial_go_on_where_it_goes_on(trainable: Any, tmp_path: Path) -> None:
+def test_the_seconds_of_a_trial_continue_with_it(trainable: Any, tmp_path: Path) -> None:
     trainable.reset(trial("counting", first=1))
     results = [trainable.train() for _ in range(2)]
     trained = [result[names.STEP_SECONDS] - result.get(names.START_SECONDS, 0.0) for result in results]
@@ -189,7 +189,7 @@ def test_a_checkpoint_that_is_older_than_its_report_is_continued_from_and_no_rep
     assert trainable.train()["done"]
 
 
-def test_workers_that_hang_are_killed_and_the_trial_goes_on(trainable: Any, tmp_path: Path) -> None:
+def test_hung_workers_are_killed_and_the_trial_continues(trainable: Any, tmp_path: Path) -> None:
     trainable.reset(trial("stopping_once", been_here=str(tmp_path / "been-here")))
     first = trainable.train()
     trainable.save(str(tmp_path / "checkpoint"))
@@ -242,7 +242,7 @@ def test_workers_that_are_lost_again_and_again_are_replaced_as_often_as_the_retr
     assert log.read_text().split() == ["begun"] * 2
 
 
-def test_what_a_loop_carries_is_sent_once() -> None:
+def test_data_of_a_loop_is_sent_once() -> None:
     """Ray wraps the methods of a class, and Tune takes the class from its registry for each trial, which gives that of
     the same class new ones."""
     carried = os.urandom(10**6)

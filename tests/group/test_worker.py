@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -91,15 +94,13 @@ def run_trial(thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> It
     measured = worker._Measured(DeviceMetrics(cpu, None))
     start: dict[str, Any] = {"do": "start", "config": {}, "checkpoint": None, "folder": "", "node": "", "reports": 0}
     set_train_fn_utils(DistributedTrainFnUtils())
-    cleaners = []
+    for owner, name in ((sys, "meta_path"), (atexit, "register"), (threading.Thread, "start")):
+        monkeypatch.setattr(owner, name, copy(getattr(owner, name)))  # put back after the test
 
     def run(train_loop: TrainLoop) -> Any:
-        cleaners.append(Cleaner(cloudpickle.dumps(train_loop)))
-        return thread.submit(worker._run_trial, cleaners[0], start, measured, cpu)
+        return thread.submit(worker._run_trial, Cleaner(cloudpickle.dumps(train_loop)), start, measured, cpu)
 
     yield run
-    for used in cleaners:
-        used.close()
     set_train_fn_utils(None)
     measured.metrics.close()
 
@@ -150,7 +151,7 @@ def test_a_trial_hands_over_what_it_saves_between_two_reports(
         trains_in_a_thread,
     ],
 )
-def test_what_a_loop_does_after_its_stop_is_not_taken_for_the_next_trial(
+def test_reports_after_the_stop_are_not_those_of_the_next_trial(
     train_loop: TrainLoop, mailbox: Mailbox, run_trial: Callable[[TrainLoop], Any]
 ) -> None:
     following = run_trial(train_loop)

@@ -18,7 +18,8 @@ from gaudi_tune.base import names
 from gaudi_tune.base.failure import FailureKind
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.group.errors import StartHungError, WorkerGroupError, WorkerRaisedError, WorkersLostError, failure_of
-from gaudi_tune.group.worker_group import WorkerGroup, WorkerGroupSpec
+from gaudi_tune.group.trainer import WorkerGroupSpec
+from gaudi_tune.group.worker_group import WorkerGroup
 from gaudi_tune.training.checkpoint import read_state
 from gaudi_tune.training.session import TrainLoop
 from tests.experiments.test_every_experiment import SCRIPTS, experiment_of, small_trial_of
@@ -34,7 +35,7 @@ def start_group(host: Any, train_loop: TrainLoop, num_workers: int, storage: Pat
     spec = WorkerGroupSpec(
         train_loop=train_loop, num_workers=num_workers, device=DEVICE_TYPES["cpu"], storage=str(storage)
     )
-    return Hosted(host, WorkerGroup, spec, f"group-of-{num_workers}")
+    return Hosted(host, WorkerGroup.start, spec, f"group-of-{num_workers}")
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one worker", "two workers"])
@@ -55,7 +56,7 @@ def test_a_used_group_gives_the_numbers_of_a_fresh_one(
     group: Any, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
-    group.start({"loop": "untidy", "log": str(log)}, None)
+    group.start_trial({"loop": "untidy", "log": str(log)}, None)
     other = run_trial(group, {**small_trial, "loop": "bert", "seed": 8, "batch_size": 16})
     assert log.read_text() == "finally" * group.width
     assert other != first_run
@@ -68,7 +69,7 @@ def test_a_baseline_trains_as_its_source_does_on_two_workers(group: Any, script:
     if group.width == 1:
         pytest.skip("tests/trainables/test_sources.py is about one worker")
     trial, end = source_trial(script, group.width, tmp_path), tmp_path / "end"
-    reports = [group.start({**trial, "loop": script.removeprefix("tune_")}, None)]
+    reports = [group.start_trial({**trial, "loop": script.removeprefix("tune_")}, None)]
     while len(reports) < EPOCHS:
         reports.append(group.next_report())
     group.save(str(end))
@@ -80,15 +81,15 @@ def test_a_loop_that_seeds_nothing_draws_the_same_after_another_trial(group: Any
     quadratic = {"loop": "quadratic", "x": 0.5, "epochs": 2, "seed": 5}
     draws = []
     for _ in range(2):
-        draws.append(group.start(quadratic, None)["metrics"]["noise"])
-        group.start({"loop": "untidy", "log": str(tmp_path / "log")}, None)
-    assert draws[0] == draws[1] != group.start({**quadratic, "seed": 6}, None)["metrics"]["noise"]
+        draws.append(group.start_trial(quadratic, None)["metrics"]["noise"])
+        group.start_trial({"loop": "untidy", "log": str(tmp_path / "log")}, None)
+    assert draws[0] == draws[1] != group.start_trial({**quadratic, "seed": 6}, None)["metrics"]["noise"]
 
 
 def test_a_trial_resumed_from_its_checkpoint_gives_the_numbers_of_one_that_was_not_interrupted(
     group: Any, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
 ) -> None:
-    group.start({**small_trial, "loop": "bert"}, None)
+    group.start_trial({**small_trial, "loop": "bert"}, None)
     group.save(str(tmp_path / "checkpoint"))
     assert run_trial(group, {**small_trial, "loop": "bert"}, str(tmp_path / "checkpoint")) == first_run[1:]
 
@@ -107,7 +108,7 @@ def test_every_experiment_gives_in_a_used_group_the_numbers_of_this_process(grou
 
 @pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True)
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_trial_of_every_experiment_goes_on_with_two_workers_as_with_one(
+def test_a_trial_of_every_experiment_continues_with_two_workers_as_with_one(
     group: Any, script: str, tmp_path: Path
 ) -> None:
     """But for the order of sums, which steps of a usual length would blow up in networks as small as these."""
@@ -133,7 +134,7 @@ def test_a_trial_of_every_experiment_goes_on_with_two_workers_as_with_one(
 def test_workers_meet_as_ray_train_has_them_meet(group: Any) -> None:
     """Twice: the second trial finds the actor in which the first one's workers met."""
     for said in ("a", "b"):
-        assert group.start({"loop": "meeting", "said": said}, None)["metrics"]["heard"] == f"{said} of rank 0"
+        assert group.start_trial({"loop": "meeting", "said": said}, None)["metrics"]["heard"] == f"{said} of rank 0"
 
 
 @pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True)
@@ -198,7 +199,7 @@ def test_two_workers_train_as_one_does(
     start, moved_alone = alone
     apart = {}
     for synchronised in (True, False):
-        group.start({**resnet_trial, "sync_batch_norm": synchronised, "loop": "resnet18"}, None)
+        group.start_trial({**resnet_trial, "sync_batch_norm": synchronised, "loop": "resnet18"}, None)
         group.save(str(tmp_path / f"{synchronised}"))
         moved = weights_of(tmp_path / f"{synchronised}") - start
         apart[synchronised] = float((moved - moved_alone).norm() / moved_alone.norm())
@@ -217,7 +218,7 @@ def test_settings_beyond_the_baseline_resume_and_count_on_all_workers(
     trial = {**resnet_trial, **disturbed, **metrics, "lr": 0.01, "momentum": 0.9, "nesterov": True, "ema_decay": 0.6}
     trial |= {"loop": "resnet18", "steps": 3, "eval_every": 1, "label_smoothing": 0.1}
     whole = run_trial(group, trial)
-    group.start(trial, None)
+    group.start_trial(trial, None)
     group.save(str(tmp_path / "checkpoint"))
     assert run_trial(group, trial, str(tmp_path / "checkpoint")) == whole[1:]
     for name, of in ((names.TRAIN_ACCURACY, 32), (names.VAL_TOP5_ACCURACY, 50)):
@@ -241,7 +242,7 @@ def test_a_trainer_of_another_library_ends_on_all_ranks_and_leaves_nothing_behin
     config = {"loop": loop, "lr": 0.01, "epochs": 3, "seed": 3, "log": str(tmp_path)}
 
     def losses(checkpoint: str | None = None) -> list[float]:
-        reports = [group.start(config, checkpoint)]
+        reports = [group.start_trial(config, checkpoint)]
         while reports[-1]["kind"] == "metrics":
             reports.append(group.next_report())
         return [report["metrics"][value] for report in reports[:-1]]
@@ -249,13 +250,13 @@ def test_a_trainer_of_another_library_ends_on_all_ranks_and_leaves_nothing_behin
     first = losses()
     assert len(first) == len(set(first)) == 3
     (stopped := tmp_path / "stopped").mkdir()
-    group.start({**config, "lr": 0.02, **others, "seed_everything": 7, "log": str(stopped)}, None)
+    group.start_trial({**config, "lr": 0.02, **others, "seed_everything": 7, "log": str(stopped)}, None)
     group.save(str(tmp_path / "checkpoint"))
-    group.start(config, None)
+    group.start_trial(config, None)
     ended = [(stopped / str(rank)).read_text() for rank in range(group.width)]
     assert ended == ["0.02 ended"] * group.width
     assert losses() == first
-    group.start(config, None)
+    group.start_trial(config, None)
     group.save(str(tmp_path / "own"))
     assert losses(str(tmp_path / "own")) == first[1:]
 
@@ -264,16 +265,16 @@ def test_an_error_on_a_rank_ends_the_group_with_that_error(group: Any, tmp_path:
     """The last of its group: a checkpoint of a loop without save=, or rank 1 fails while rank 0 waits for it."""
     began = time.monotonic()
     if group.width == 1:
-        assert group.start({"loop": "silent"}, None)["kind"] == "finished"
+        assert group.start_trial({"loop": "silent"}, None)["kind"] == "finished"
         with pytest.raises(WorkerGroupError, match="has neither save= nor checkpoint=; add one"):
             group.save(str(tmp_path))
     else:
         with pytest.raises(WorkerGroupError, match="rank 1 failed on purpose"):
-            group.start({"loop": "failing_on_one_rank"}, None)
+            group.start_trial({"loop": "failing_on_one_rank"}, None)
     group.exit()
     assert time.monotonic() - began < 30
     with pytest.raises(Exception, match=r"."):
-        group.start({}, None)
+        group.start_trial({}, None)
 
 
 def test_the_same_numbers_in_this_process_and_in_a_plain_torch_trainer(
@@ -308,12 +309,12 @@ def test_the_same_numbers_in_this_process_and_in_a_plain_torch_trainer(
         ("TwoPartError", WorkerRaisedError, r"^tests\.helpers\.loops\.TwoPartError: no such layer 2$"),
     ],
 )
-def test_what_ends_a_loop_or_its_process_is_named_in_the_last_line(
+def test_the_last_line_names_the_end_of_a_loop_or_its_process(
     way: str, kind: type[WorkerGroupError], says: str, host: Any, tmp_path: Path
 ) -> None:
     group = start_group(host, ending, 1, tmp_path)
     with pytest.raises(kind) as raised:
-        group.start({"way": way}, None)
+        group.start_trial({"way": way}, None)
     group.exit()
     assert re.search(says, str(raised.value).splitlines()[-1])
     expected_kind = FailureKind.LOST if kind is WorkersLostError else FailureKind.LOOP_ERROR
@@ -331,10 +332,10 @@ def test_workers_that_do_not_come_are_not_waited_for_for_ever(host: Any, tmp_pat
 def test_each_worker_gives_its_device_back_when_one_of_them_fails(host: Any, tmp_path: Path) -> None:
     """Rank 0, which trains, is asked to end as Python ends; it would not while its trial actor waits for its report."""
     spec = WorkerGroupSpec(train_loop=giving_back, num_workers=2, device=Exclusive(), storage=str(tmp_path))
-    group = Hosted(host, WorkerGroup, spec, "exclusive")
+    group = Hosted(host, WorkerGroup.start, spec, "exclusive")
     log = tmp_path / "log"
     log.touch()
-    group.start({"log": str(log)}, None)
+    group.start_trial({"log": str(log)}, None)
     began = time.monotonic()
     with pytest.raises(WorkerRaisedError, match="rank 1 failed on purpose"):
         group.next_report()
@@ -348,20 +349,20 @@ def test_each_worker_gives_its_device_back_when_one_of_them_fails(host: Any, tmp
 def test_a_worker_that_fails_between_two_trials_says_why(host: Any, tmp_path: Path) -> None:
     """It reports nothing: its trial actor hears from Ray Train."""
     spec = WorkerGroupSpec(train_loop=any_loop, num_workers=1, device=Lost(), storage=str(tmp_path))
-    group = Hosted(host, WorkerGroup, spec, "lost")
-    group.start({"loop": "counting", "first": 1}, None)
+    group = Hosted(host, WorkerGroup.start, spec, "lost")
+    group.start_trial({"loop": "counting", "first": 1}, None)
     with pytest.raises(WorkerRaisedError, match=r"the worker group ended: (?s:.*)OSError: the device is lost"):
-        group.start({"loop": "counting", "first": 1}, None)
+        group.start_trial({"loop": "counting", "first": 1}, None)
     group.exit()
 
 
 def test_a_group_that_ends_late_leaves_the_next_one_its_devices(host: Any, tmp_path: Path) -> None:
     spec = WorkerGroupSpec(train_loop=any_loop, num_workers=1, device=DEVICE_TYPES["cpu"], storage=str(tmp_path))
-    late = Hosted(host, Impatient, spec, "late")
-    late.start({"loop": "lingering", "until": str(tmp_path / "now")}, None)
+    late = Hosted(host, Impatient.start, spec, "late")
+    late.start_trial({"loop": "lingering", "until": str(tmp_path / "now")}, None)
     late.exit()
-    following = Hosted(host, WorkerGroup, spec, "following")
-    following.start({"loop": "quadratic", "x": 0.5, "epochs": 5, "seconds": 0.5}, None)
+    following = Hosted(host, WorkerGroup.start, spec, "following")
+    following.start_trial({"loop": "quadratic", "x": 0.5, "epochs": 5, "seconds": 0.5}, None)
     (tmp_path / "now").touch()
     for _ in range(20):  # until it has ended
         late.exit()

@@ -12,7 +12,7 @@ from tests.helpers.sessions import numbers_of
 
 def run_trial(group: Any, config: Mapping[str, Any], checkpoint: str | None = None) -> list[dict[str, Any]]:
     """Run a trial to its end and return the numbers of its reports."""
-    reports = [group.start(config, checkpoint)]
+    reports = [group.start_trial(config, checkpoint)]
     while reports[-1]["kind"] == "metrics":
         reports.append(group.next_report())
     return [numbers_of(report["metrics"]) for report in reports[:-1]]

@@ -333,7 +333,7 @@ def _raise_two_parts() -> None:
 def impatient_group(spec: Any) -> Any:
     """Return a worker group that must be up within two seconds."""
     with patch.object(worker_group, "START_TIMEOUT_S", 2):
-        return worker_group.WorkerGroup(spec, "late")
+        return worker_group.WorkerGroup.start(spec, "late")
 
 
 class Impatient(worker_group.WorkerGroup):
@@ -355,7 +355,16 @@ class Exclusive(Cpu):
 class Lost(Exclusive):
     """Such cores that cannot be measured once a trial has ended."""
 
-    def memory_in_use(self) -> None:
+    measures_memory = True
+
+    def reset_peak_memory(self) -> None:
+        """Measure nothing."""
+
+    def peak_memory_gb(self) -> float:
+        """Measure nothing."""
+        return 0.0
+
+    def memory_in_use(self) -> float:
         """Fail."""
         raise OSError("the device is lost")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gaudi_tune.define.options import PROJECT_ROOT
-from gaudi_tune.devices.module_owners import DEVICE_ROOT
+from gaudi_tune.devices.cores import DEVICE_ROOT
 from tests.helpers.forked import Forked
 
 STAND_IN = PROJECT_ROOT / "tests" / "stand_in"

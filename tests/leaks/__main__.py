@@ -4,7 +4,7 @@
 
 One trial leaves it, and the next one of the same trial actor looks for it. Prints "clean", "new workers" or "stays" for
 each, and exits with 1 if one has another end than tests/leaks/ways.py says. ``--write`` puts the outcomes into
-docs/what-stays.md. Takes about two minutes on 2 cores.
+docs/what-stays.md. Takes about ten minutes on 2 cores.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def try_ways(actor: Actor, chosen: list[str]) -> dict[str, str]:
     outcomes = {}
     for name in chosen:
         left = actor.run([name], [])
-        again = [name] if expected()[name] == ways.NEW_WORKERS else []
+        again = [name] if PAIRS[name] in ways.ONCE else []
         found = actor.run(again, [name])
         if found[name] != new[name]:
             outcomes[name] = ways.STAYS

@@ -9,8 +9,8 @@ from typing import Any
 import ray
 
 from gaudi_tune.devices.find import DEVICE_TYPES
+from gaudi_tune.group.trainer import WorkerGroupSpec
 from gaudi_tune.group.warm_trainable import warm_trainable
-from gaudi_tune.group.worker_group import WorkerGroupSpec
 from tests.leaks import ways
 
 PAIRS = {way.name: way for members in ways.SECTIONS.values() for way in members}

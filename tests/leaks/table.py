@@ -17,7 +17,7 @@ WORDS = {
 def tables(outcomes: dict[str, str]) -> str:
     """Return the tables of the page, one for each section."""
     lines = []
-    for (section, _), members in ways.SECTIONS.items():
+    for section, members in ways.SECTIONS.items():
         lines += [f"## {section}", "", "| left behind | what becomes of it |", "|---|---|"]
         lines += [
             f"| {way.name} | {' '.join(filter(None, (WORDS[outcomes[way.name]] + '.', way.note)))} |" for way in members
@@ -28,4 +28,4 @@ def tables(outcomes: dict[str, str]) -> str:
 
 def expected() -> dict[str, str]:
     """Return what is to become of each way."""
-    return {way.name: outcome for (_, outcome), members in ways.SECTIONS.items() for way in members}
+    return {way.name: way.outcome for members in ways.SECTIONS.values() for way in members}

@@ -41,7 +41,7 @@ def probing(config: dict[str, Any]) -> None:
     device_type = DEVICE_TYPES[device.type]
     parent = " ".join(psutil.Process(os.getppid()).cmdline())
     found = {
-        "memory_before": device_type.memory_in_use() or 0.0,
+        "memory_before": device_type.memory_in_use() if device_type.measures_memory else 0.0,
         "pid": os.getpid(),
         "is_copy": "fork_server" in parent,
         "backend": dist.get_backend(),

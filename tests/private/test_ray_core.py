@@ -42,7 +42,7 @@ def group(*, creator: ray.ActorID, dead: bool = True) -> PlacementGroupTableData
     return PlacementGroupTableData.FromString(made.SerializeToString())
 
 
-def test_an_entry_of_rays_table_says_who_created_the_group() -> None:
+def test_an_entry_of_the_table_of_groups_says_who_created_it() -> None:
     actor = ray.ActorID(os.urandom(ray.ActorID.size()))
     assert is_orphan(group(creator=actor))
     assert not is_orphan(group(creator=actor, dead=False))
@@ -122,7 +122,7 @@ def test_nobody_reads_logs_or_asks_for_machines_and_processes_are_started_by_our
     assert (RAY / "dashboard" / "dashboard.py").is_file()
 
 
-def test_what_a_worker_prints_is_in_the_folder_of_logs(ray_here: None) -> None:
+def test_prints_of_a_worker_are_in_the_folder_of_logs(ray_here: None) -> None:
     @ray.remote
     def say() -> None:
         print("a word of a worker")

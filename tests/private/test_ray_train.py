@@ -6,6 +6,8 @@ import asyncio
 import inspect
 import pickle
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -35,7 +37,8 @@ from ray.train.v2._internal.execution.worker_group.worker import ActorMetadata, 
 from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-from gaudi_tune.group.device_backend import RanksByDevice
+from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.group.trainer import RanksByDevice
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.ray_train_torch import (
     DISPENSABLE,
@@ -113,7 +116,7 @@ def test_the_backend_that_ray_starts_is_the_one_that_a_config_names() -> None:
     assert callable(WorkerGroup.execute)
 
 
-def test_torch_is_set_up_and_ended_as_by_rays_own_backend() -> None:
+def test_torch_is_set_up_and_ended_as_by_the_backend_of_ray() -> None:
     """Every test with workers sets it up so."""
     rays: Any = torch_config.TorchConfig().backend_cls
     starts, ends = inspect.getsource(rays.on_start), inspect.getsource(rays.on_shutdown)
@@ -136,6 +139,30 @@ def test_torch_is_set_up_and_ended_as_by_rays_own_backend() -> None:
 def test_an_address_belongs_to_a_network_interface_of_this_host() -> None:
     assert interface_of("127.0.0.1") == "lo"
     assert interface_of("192.0.2.1") is None  # no host has it
+
+
+ON_LOOPBACK = """
+import os, psutil, socket, torch.distributed as dist
+from gaudi_tune.private.ray_train_torch import store_on_loopback
+with socket.socket() as free:
+    free.bind(("", 0))
+    port = free.getsockname()[1]
+store = store_on_loopback(port, 1)
+os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
+dist.init_process_group("gloo", rank=0, world_size=1)
+del store
+dist.new_group([0])
+dist.barrier()
+listening = [entry.laddr for entry in psutil.Process().net_connections() if entry.status == "LISTEN"]
+print({address.ip for address in listening}, port in {address.port for address in listening})
+"""
+
+
+@pytest.mark.processes
+def test_the_process_group_of_one_node_listens_on_loopback_alone() -> None:
+    command = [sys.executable, "-c", ON_LOOPBACK]
+    done = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == "{'127.0.0.1'} True\n", done.stderr
 
 
 def test_a_torch_trainer_adds_its_config_to_what_it_is_made_of() -> None:
@@ -176,7 +203,7 @@ def test_a_function_runs_on_all_workers_in_time_or_not_on_all(monkeypatch: pytes
         assert ray_train.run_on_all(group, print, within_s=3) is all_ran
 
 
-def test_what_a_loop_for_ray_calls_is_answered_inside_a_block_alone(tmp_path: Path) -> None:
+def test_calls_of_a_loop_for_ray_are_answered_inside_a_block_alone(tmp_path: Path) -> None:
     reported: list[Any] = []
     usual = train_fn_utils.LocalTrainFnUtils("", world_rank=1)
     train_fn_utils.set_train_fn_utils(usual)
@@ -202,7 +229,7 @@ def test_what_a_loop_for_ray_calls_is_answered_inside_a_block_alone(tmp_path: Pa
     assert ray.tune.get_checkpoint() is None
 
 
-def test_a_lean_trainer_has_all_of_rays_callbacks_but_the_dispensable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lean_trainer_has_all_callbacks_of_ray_but_the_dispensable(monkeypatch: pytest.MonkeyPatch) -> None:
     class BegunError(Exception):
         """Ends the run before it begins."""
 

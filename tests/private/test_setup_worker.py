@@ -25,7 +25,7 @@ WORKERS = Path(ray.__file__).parent / "_private" / "workers"
         {"env_vars": {"ADDED": "c"}, "command_prefix": ["PREFIXED=1"]},  # more than variables
     ],
 )
-def test_the_script_starts_a_process_as_rays_own_does(context: dict[str, Any], tmp_path: Path) -> None:
+def test_the_script_starts_a_process_as_the_script_of_ray_does(context: dict[str, Any], tmp_path: Path) -> None:
     worker, rays_own = (
         tmp_path / "default_worker.py",
         Path(ray.__file__).parent / "_private" / "workers" / "setup_worker.py",

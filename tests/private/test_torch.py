@@ -19,7 +19,6 @@ from gaudi_tune.private.torch import (
     change_class,
     expect_many_graphs,
     forget_compiled,
-    interop_threads_repeatable,
     process_group_kept,
     seconds_compiling,
     split_compiled_ddp,
@@ -45,7 +44,7 @@ def test_the_compiler_has_a_setting_for_data_parallel_models() -> None:
         torch._dynamo.config.optimise_ddp = False  # type: ignore[attr-defined]
 
 
-def test_what_was_compiled_is_forgotten() -> None:
+def test_compiled_code_is_forgotten() -> None:
     compilations = []
 
     def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> torch.fx.GraphModule:
@@ -150,9 +149,3 @@ def test_a_loop_that_makes_and_ends_a_process_group_gets_the_one_that_is_there()
         dist.destroy_process_group(dist.group.WORLD)
         assert dist.group.WORLD is before
     assert dist.destroy_process_group is torchs_own
-
-
-def test_the_number_of_interop_threads_can_be_set_again() -> None:
-    with interop_threads_repeatable():
-        torch.set_num_interop_threads(torch.get_num_interop_threads())
-    assert torch.set_num_interop_threads.__module__ != "gaudi_tune.private.torch"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 
 import pytest
 
@@ -34,7 +35,7 @@ class ParallelCompiler(Cpu):
 
 @pytest.fixture
 def device() -> ParallelCompiler:
-    return ParallelCompiler(**{name: getattr(DEVICE_TYPES["cpu"], name) for name in Cpu.__dataclass_fields__})
+    return ParallelCompiler(**{field.name: getattr(DEVICE_TYPES["cpu"], field.name) for field in fields(Cpu)})
 
 
 def test_parallel_compilations_take_no_more_than_the_time_that_passed(device: ParallelCompiler) -> None:

@@ -4,16 +4,54 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
+import shutil
+from contextlib import suppress
 from contextvars import copy_context
+from pathlib import Path
 from typing import Any
 
 from gaudi_tune.group.clean.leftovers import Leftovers
 from gaudi_tune.group.clean.own_code import OwnCode
-from gaudi_tune.group.clean.own_process import TrialFolders
 from gaudi_tune.group.clean.switches import Switches
 from gaudi_tune.training.fresh_start import fresh_start, release_memory
 
 logger = logging.getLogger(__name__)
+
+
+class TrialFolders:
+    """The current folders of a worker's trials: each trial begins in an empty one.
+
+    Otherwise a loop that looks for a checkpoint in its current folder would continue from that of an earlier trial.
+    """
+
+    def __init__(self, parent: Path, *, may_remove: bool) -> None:
+        """Make the folders in ``parent``. Of the workers that share it, one may remove files."""
+        self._parent, self._may_remove = parent, may_remove
+        self._folder: Path | None = None
+        self._count = 0
+        if may_remove:  # those of lost workers of the same group
+            for folder in parent.glob("[0-9]*-*"):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def enter_next(self, trial: str) -> None:
+        """Make the folder of a trial, and the current one, and remove the files of the trial before it."""
+        if self._folder is not None and self._may_remove:
+            with suppress(OSError):  # the trial may have removed its folder
+                _empty(self._folder)
+        self._count += 1
+        self._folder = self._parent / f"{self._count:04d}-{trial}"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        os.chdir(self._folder)
+
+
+def _empty(folder: Path) -> None:
+    """Remove what is in a folder. The folder itself stays: processes that are kept may be in it."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 class Cleaner:
@@ -21,23 +59,20 @@ class Cleaner:
 
     def __init__(self, pickled_loop: bytes, folders: TrialFolders | None = None) -> None:
         """Note the state of the process, which no trial has changed yet. Without ``folders`` all trials share one."""
-        self._code, self._folders = OwnCode(pickled_loop), folders
+        self._code, self._folders, self._shared_folder = OwnCode(pickled_loop), folders, os.getcwd()
         gc.enable()
-        self._leftovers = Leftovers()  # it replaces functions, which count as the originals below
+        self._leftovers = Leftovers()
         self._switches = Switches()
         gc.disable()  # until the first trial has imported what it needs
         self.problems: list[str] = []
         """Why the process is not as it was. It should run no other trial then."""
 
-    def close(self) -> None:
-        """Leave the process alone from now on."""
-        self._switches.close()
-        self._leftovers.close()
-
     def run(self, config: dict[str, Any], trial: str = "") -> None:
         """Load the train loop, and run it with the configuration of the trial that is called ``trial``."""
         if self._folders is not None:
             self._folders.enter_next(trial)
+        else:
+            os.chdir(self._shared_folder)
         self._leftovers.watch()
         fresh_start(config.get("seed", 0))
         copy_context().run(self._run, config)  # so that context variables are forgotten, too
@@ -50,11 +85,13 @@ class Cleaner:
     def clean(self) -> None:
         """Clear away what the trial has left."""
         try:
-            self.problems += self._leftovers.end()
-            self.problems += [f"{name} cannot be restored" for name in self._switches.restore()]
+            self._leftovers.end()  # first, since it may run code of the trial
+            self._switches.restore()
             self._code.forget()
             release_memory()
-            self.problems += self._leftovers.sweep()
-        except Exception as error:
+            self.problems += self._leftovers.find()
+            fresh_start(0)  # so that the switches that it sets back are not taken for differences
+            self.problems += self._switches.differences()
+        except Exception as error:  # the trial's objects are asked and ended here, and may raise anything
             logger.warning("what a trial has left could not be cleared away", exc_info=True)
             self.problems.append(f"clearing away what a trial left has failed ({type(error).__name__}: {error})")

@@ -105,6 +105,7 @@ def is_own(thing: Any) -> bool:
     return module == "__main__" or is_own_module(module)
 
 
+@cache
 def is_own_file(file: str) -> bool:
     """Whether code with this file is the user's own. A cell of a notebook may have a name in angle brackets."""
     if file.startswith("<"):

@@ -1,37 +1,41 @@
 """The global switches of a worker's process: every trial finds them as they were before the first one.
 
-A switch is a line in :data:`SWITCHES`: how it is read, and how it is restored. One of a module that no trial has
-imported yet is read as soon as one does.
+:data:`RESTORED` are those that training scripts do set: they are set back after each trial. All others are
+:data:`COMPARED`: if a trial has changed one, the worker gets no other trial. A new switch is one line in a table. One
+of a module that is not imported yet is read as soon as a trial imports it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import decimal
+import functools
+import gc
 import locale
+import logging
 import multiprocessing
 import os
+import re
 import resource
 import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from operator import attrgetter
-from types import ModuleType
-from typing import Any
+from pkgutil import resolve_name
+from types import FunctionType, ModuleType
+from typing import Any, NamedTuple
 
-from gaudi_tune.group.clean import loggers, patches
+from gaudi_tune.base.words import shortened
+from gaudi_tune.group.clean import loggers
 from gaudi_tune.group.clean.own_code import is_own
 from gaudi_tune.private import global_state
 
 
-@dataclass(frozen=True)
-class Switch:
+class Switch(NamedTuple):
     """A setting of a process, or of the thread in which a worker runs trials."""
 
     name: str
@@ -39,347 +43,212 @@ class Switch:
     """The module that must be imported before the setting can be read."""
     read: Callable[[], Any]
     """Returns the setting, as a value that does not change with it."""
-    restore: Callable[[Any], Any]
-    """Takes what ``read`` has returned."""
-    is_same: Callable[[Any], bool] | None = None
-    """Whether the setting is still what ``read`` returned. None: it is read again and compared."""
+    restore: Callable[[Any], object] | None = None
+    """Takes what ``read`` returned before the first trial. None: the switch is only compared."""
 
 
-def functions(module: str, getter: str, setter: str) -> Switch:
-    """Return the switch of two functions of a module. The setter takes a tuple or a dict as its arguments."""
+def value_of(place: str) -> Any:
+    """Return what an imported module has at a place, such as ``gc:callbacks``, or what ``gc:isenabled()`` returns."""
+    value = resolve_name(place.removesuffix("()"))
+    return value() if place.endswith("()") else _copied(value)
 
-    def restore(setting: Any) -> None:
-        function = attrgetter(setter)(sys.modules[module])
-        if isinstance(setting, dict):
-            function(**setting)
-        elif isinstance(setting, tuple):
-            function(*setting)
+
+def _copied(value: Any) -> Any:
+    return value[:] if isinstance(value, list) else value
+
+
+def compared(place: str) -> Switch:
+    """Return the switch at a place, which is only compared."""
+    return Switch(place.replace(":", "."), place.partition(":")[0], partial(value_of, place))
+
+
+def attribute(place: str) -> Switch:
+    """Return the switch that is an attribute."""
+    module, _, path = place.partition(":")
+    parent, _, name = path.rpartition(".")
+    owner = f"{module}:{parent}"
+    return compared(place)._replace(restore=lambda value: setattr(resolve_name(owner), name, _copied(value)))
+
+
+def functions(getter: str, setter: str) -> Switch:
+    """Return the switch of two functions: the second takes what the first returns, which may be named arguments."""
+
+    def restore(value: Any) -> None:
+        if isinstance(value, dict):
+            resolve_name(setter)(**value)
         else:
-            function(setting)
+            resolve_name(setter)(value)
 
-    return Switch(f"{module}.{setter}", module, lambda: attrgetter(getter)(sys.modules[module])(), restore)
-
-
-def toggle(module: str, is_on: str, turn_on: str, turn_off: str) -> Switch:
-    """Return the switch that two functions of a module turn on and off."""
-
-    def restore(was_on: bool) -> None:
-        getattr(sys.modules[module], turn_on if was_on else turn_off)()
-
-    return Switch(f"{module}.{is_on}", module, lambda: getattr(sys.modules[module], is_on)(), restore)
+    return compared(getter)._replace(restore=restore)
 
 
-def attribute(module: str, path: str) -> Switch:
-    """Return the switch that is an attribute of a module, or of something in it."""
-    *parents, name = path.split(".")
-
-    def owner() -> Any:
-        return attrgetter(".".join(parents))(sys.modules[module]) if parents else sys.modules[module]
-
-    return Switch(f"{module}.{path}", module, lambda: getattr(owner(), name), lambda old: setattr(owner(), name, old))
-
-
-def container(module: str, path: str) -> Switch:
-    """Return the switch that is what a list or a dict contains."""
-    find = attrgetter(path)
-
-    def restore(contents: Any) -> None:
-        target = find(sys.modules[module])
-        target.clear()
-        if isinstance(target, list):
-            target.extend(contents)
-        else:
-            target.update(contents)
-
-    return Switch(f"{module}.{path}", module, lambda: find(sys.modules[module]).copy(), restore)
-
-
-def hooks(module: str, name: str) -> Switch:
-    """Return the switch that is a list of hooks. Those stay that a library added when a trial imported it."""
-
-    def restore(old: list[Any]) -> None:
-        current_hooks = getattr(sys.modules[module], name)
-        added = [hook for hook in current_hooks if hook not in old and not is_own(hook)]
-        current_hooks[:] = [*added, *old]
-
-    return Switch(f"{module}.{name}", module, lambda: list(getattr(sys.modules[module], name)), restore)
-
-
-def _restore_environment(variables: dict[str, str]) -> None:
-    for name in os.environ.keys() - variables.keys():
-        del os.environ[name]
-    os.environ.update(variables)
-    time.tzset()
-
-
-def _read_folder() -> str | None:
-    try:
-        return os.getcwd()
-    except FileNotFoundError:  # the trial has removed it
-        return None
-
-
-def _restore_folder(folder: str | None) -> None:
-    if folder is not None:
-        os.makedirs(folder, exist_ok=True)
-        os.chdir(folder)
-
-
-def _read_umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def _read_limits() -> list[tuple[int, tuple[int, int]]]:
-    names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
-    kinds = sorted({getattr(resource, name) for name in names})
-    return [(kind, resource.getrlimit(kind)) for kind in kinds]
-
-
-def _restore_limits(limits: list[tuple[int, tuple[int, int]]]) -> None:
-    for kind, limit in limits:
-        if resource.getrlimit(kind) != limit:
-            resource.setrlimit(kind, limit)
-
-
-def _read_context() -> str:
-    return repr(decimal.getcontext()) + repr(decimal.DefaultContext)
-
-
-def _restore_context(_: str) -> None:
-    standard = decimal.Context(
-        prec=28, rounding=decimal.ROUND_HALF_EVEN, Emin=-999999, Emax=999999, capitals=1, clamp=0, flags=[],
-        traps=[decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow],
-    )  # fmt: skip
-    for name in ("prec", "rounding", "Emin", "Emax", "capitals", "clamp", "traps", "flags"):
-        setattr(decimal.DefaultContext, name, getattr(standard, name))
-    decimal.setcontext(standard)
-
-
-def _read_event_loops() -> tuple[Any, Any]:
-    return asyncio.get_event_loop_policy(), global_state.event_loop()
-
-
-def _restore_event_loops(state: tuple[Any, Any]) -> None:
-    policy, loop = state
-    asyncio.set_event_loop_policy(policy)
-    asyncio.set_event_loop(loop)
-
-
-def _read_filters() -> tuple[list[Any], Any, Any]:
-    return list(warnings.filters), warnings.showwarning, warnings.formatwarning
-
-
-def _restore_filters(state: tuple[list[Any], Any, Any]) -> None:
-    old_filters, warnings.showwarning, warnings.formatwarning = state
-    warnings.resetwarnings()  # also has Python forget which filters it has applied
-    warnings.filters[:] = old_filters  # type: ignore[index]
+def toggle(is_on: str, turn_on: str, turn_off: str) -> Switch:
+    """Return the switch that two functions turn on and off."""
+    return compared(is_on)._replace(restore=lambda on: resolve_name(turn_on if on else turn_off)())
 
 
 def _torch() -> Any:
     return sys.modules["torch"]
 
 
-AUTOCAST_DEVICES = ("cpu", "cuda", "hpu")
+def _restore_environment(variables: Mapping[str, str]) -> None:
+    for name in os.environ.keys() - variables.keys():
+        del os.environ[name]
+    os.environ.update(variables)
+    time.tzset()
+
+
+def _restore_filters(filters: Sequence[Any]) -> None:
+    warnings.resetwarnings()  # also has Python forget which filters it has applied
+    warnings.filters[:] = filters  # type: ignore[index]
+
+
 PRECISION_SCOPES = (
     "backends", "backends.cudnn", "backends.cudnn.conv", "backends.cudnn.rnn", "backends.cuda.matmul",
     "backends.mkldnn", "backends.mkldnn.conv", "backends.mkldnn.matmul", "backends.mkldnn.rnn",
 )  # fmt: skip
-"""The parts of torch that have a setting fp32_precision."""
-TF32_SWITCHES = ("backends.cudnn", "backends.cuda.matmul")
-"""The parts of torch that have the older setting allow_tf32."""
+"""The parts of torch that have a setting fp32_precision. The older settings, such as allow_tf32, change these, too."""
 
 
-def _read_autocast() -> tuple[Any, ...]:
-    torch = _torch()
-    enabled = [torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES]
-    types = [torch.get_autocast_dtype(device) for device in AUTOCAST_DEVICES]
-    return enabled, types, torch.is_autocast_cache_enabled()
+def _precisions() -> dict[str, str]:
+    return {scope: attrgetter(scope)(_torch()).fp32_precision for scope in PRECISION_SCOPES}
 
 
-def _restore_autocast(state: tuple[Any, ...]) -> None:
-    torch = _torch()
-    for device, enabled, dtype in zip(AUTOCAST_DEVICES, *state[:2], strict=True):
-        torch.set_autocast_enabled(device, enabled)
-        torch.set_autocast_dtype(device, dtype)
-    torch.set_autocast_cache_enabled(state[2])
+def _restore_precisions(precisions: Mapping[str, str]) -> None:
+    # First the older settings: to read them is an error where they and the newer ones say different things.
+    _torch().set_float32_matmul_precision("highest")
+    _torch().backends.cudnn.allow_tf32 = True
+    for scope, precision in precisions.items():
+        attrgetter(scope)(_torch()).fp32_precision = precision
 
 
-def _read_anomaly() -> tuple[bool, bool]:
-    return _torch().is_anomaly_enabled(), _torch().is_anomaly_check_nan_enabled()
-
-
-def _read_precision() -> tuple[Any, ...]:
-    try:
-        matmul = _torch().get_float32_matmul_precision()
-        tf32 = [attrgetter(scope)(_torch()).allow_tf32 for scope in TF32_SWITCHES]
-    except RuntimeError:  # the trial has used the newer settings as well
-        matmul, tf32 = None, []
-    scopes = [getattr(attrgetter(scope)(_torch()), "fp32_precision", None) for scope in PRECISION_SCOPES]
-    return matmul, tf32, scopes
-
-
-def _restore_precision(state: tuple[Any, ...]) -> None:
-    matmul, tf32, scopes = state
-    _torch().set_float32_matmul_precision(matmul)
-    for scope, allowed in zip(TF32_SWITCHES, tf32, strict=True):
-        attrgetter(scope)(_torch()).allow_tf32 = allowed
-    for scope, precision in zip(PRECISION_SCOPES, scopes, strict=True):
-        owner = attrgetter(scope)(_torch())
-        if getattr(owner, "fp32_precision", None) != precision:
-            owner.fp32_precision = precision
-
-
-def _restore_safe_globals(types: list[Any]) -> None:
-    serialization = _torch().serialization
-    serialization.clear_safe_globals()
-    serialization.add_safe_globals(types)
-
-
-def _read_options(options: Any = None, prefix: str = "") -> dict[str, Any]:
-    """Return all options of pandas by their full names."""
-    options = sys.modules["pandas"].options if options is None else options
-    values: dict[str, Any] = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some options are deprecated
-        for name in dir(options):
-            option = getattr(options, name)
-            if isinstance(option, type(options)):
-                values |= _read_options(option, f"{prefix}{name}.")
-            else:
-                values[prefix + name] = option
-    return values
-
-
-def _restore_options(options: dict[str, Any]) -> None:
-    current = _read_options()
-    for name, option in options.items():
-        if current[name] != option:
-            sys.modules["pandas"].set_option(name, option)
-
-
-def _read_figures() -> tuple[dict[str, Any], list[int]]:
-    pyplot = sys.modules.get("matplotlib.pyplot")
-    settings: dict[str, Any] = dict.copy(sys.modules["matplotlib"].rcParams)  # its own copy() would choose a backend
-    return settings, pyplot.get_fignums() if pyplot is not None else []
-
-
-def _restore_figures(state: tuple[dict[str, Any], list[int]]) -> None:
-    """Restore matplotlib's settings, close its figures, and load the backend of the settings."""
-    settings, _ = state
-    if "matplotlib.pyplot" in sys.modules:
-        pyplot = sys.modules["matplotlib.pyplot"]
-        pyplot.close("all")
-        if isinstance(settings["backend"], str) and pyplot.get_backend() != settings["backend"]:
-            pyplot.switch_backend(settings["backend"])
-    dict.update(sys.modules["matplotlib"].rcParams, settings)
-
-
-SWITCHES = (
-    # Python and the process
+RESTORED = (
     Switch("environment", "os", lambda: dict(os.environ), _restore_environment),
-    Switch("current folder", "os", _read_folder, _restore_folder),
-    Switch("umask", "os", _read_umask, os.umask),
     Switch("cores", "os", lambda: os.sched_getaffinity(0), lambda cores: os.sched_setaffinity(0, cores)),
-    Switch("priority", "os", partial(os.getpriority, os.PRIO_PROCESS, 0),
-           partial(os.setpriority, os.PRIO_PROCESS, 0)),
-    Switch("resource limits", "resource", _read_limits, _restore_limits),
-    Switch("blocked signals", "signal", partial(signal.pthread_sigmask, signal.SIG_BLOCK, ()),
-           partial(signal.pthread_sigmask, signal.SIG_SETMASK)),
-    Switch("locale", "locale", partial(locale.setlocale, locale.LC_ALL), partial(locale.setlocale, locale.LC_ALL)),
-    *(container("sys", name) for name in ("path", "argv", "warnoptions")),
-    *(hooks("sys", name) for name in ("meta_path", "path_hooks")),
-    hooks("gc", "callbacks"),
-    *(attribute("sys", name) for name in ("excepthook", "displayhook", "unraisablehook", "breakpointhook",
-                                          "dont_write_bytecode", "pycache_prefix")),
-    attribute("threading", "excepthook"),
-    attribute("tempfile", "tempdir"),
-    attribute("http.client", "HTTPConnection.debuglevel"),
-    functions("sys", "getrecursionlimit", "setrecursionlimit"),
-    functions("sys", "getswitchinterval", "setswitchinterval"),
-    functions("sys", "getdlopenflags", "setdlopenflags"),
-    functions("sys", "get_int_max_str_digits", "set_int_max_str_digits"),
-    functions("sys", "gettrace", "settrace"),
-    functions("sys", "getprofile", "setprofile"),
-    functions("threading", "gettrace", "settrace"),
-    functions("threading", "getprofile", "setprofile"),
-    functions("threading", "stack_size", "stack_size"),
-    functions("socket", "getdefaulttimeout", "setdefaulttimeout"),
-    functions("csv", "field_size_limit", "field_size_limit"),
-    functions("gc", "get_threshold", "set_threshold"),
-    functions("gc", "get_debug", "set_debug"),
-    toggle("gc", "isenabled", "enable", "disable"),
+    functions("sys:getrecursionlimit()", "sys:setrecursionlimit"),
     Switch("start method", "multiprocessing", partial(multiprocessing.get_start_method, allow_none=True),
            partial(multiprocessing.set_start_method, force=True)),
-    Switch("event loops", "asyncio", _read_event_loops, _restore_event_loops),
-    Switch("decimal context", "decimal", _read_context, _restore_context),
-    toggle("faulthandler", "is_enabled", "enable", "disable"),
-    toggle("tracemalloc", "is_tracing", "start", "stop"),
-    Switch("warning filters", "warnings", _read_filters, _restore_filters),
+    Switch("captured warnings", "logging", lambda: warnings.showwarning.__module__ == "logging",
+           logging.captureWarnings),
+    Switch("warning filters", "warnings", lambda: list(warnings.filters), _restore_filters),
+    Switch("logging.disable()", "logging", lambda: logging.root.manager.disable, logging.disable),
+    # Before the loggers, which take those of a library that a trial has imported as they find them.
+    *(functions(f"{library}.utils.logging:get_verbosity()", f"{library}.utils.logging:set_verbosity")
+      for library in ("transformers", "datasets", "huggingface_hub")),
     Switch("loggers", "logging", loggers.read, loggers.restore),
-    # torch
-    functions("torch", "get_default_dtype", "set_default_dtype"),
-    functions("torch", "is_grad_enabled", "set_grad_enabled"),
-    functions("torch", "is_warn_always_enabled", "set_warn_always"),
-    functions("torch", "get_deterministic_debug_mode", "set_deterministic_debug_mode"),
-    functions("torch", "get_num_threads", "set_num_threads"),
-    functions("torch", "multiprocessing.get_sharing_strategy", "multiprocessing.set_sharing_strategy"),
-    functions("torch", "backends.mha.get_fastpath_enabled", "backends.mha.set_fastpath_enabled"),
-    *(functions("torch", f"backends.cuda.{name}_sdp_enabled", f"backends.cuda.enable_{name}_sdp")
-      for name in ("flash", "mem_efficient", "math", "cudnn")),
-    functions("torch", "__future__.get_overwrite_module_params_on_conversion",
-              "__future__.set_overwrite_module_params_on_conversion"),
-    functions("torch", "__future__.get_swap_module_params_on_conversion",
-              "__future__.set_swap_module_params_on_conversion"),
-    functions("torch", "serialization.get_default_load_endianness", "serialization.set_default_load_endianness"),
-    functions("torch", "serialization.get_default_mmap_options", "serialization.set_default_mmap_options"),
-    *(attribute("torch", f"backends.cudnn.{name}") for name in ("enabled", "benchmark", "benchmark_limit",
-                                                               "deterministic")),
-    *(attribute("torch", f"backends.cuda.matmul.allow_{kind}_reduced_precision_reduction")
-      for kind in ("fp16", "bf16")),
-    *(attribute("torch", f"backends.{name}") for name in ("opt_einsum.enabled", "opt_einsum.strategy",
-                                                         "quantized.engine", "mkldnn.deterministic")),
-    attribute("torch", "utils.deterministic.fill_uninitialized_memory"),
-    Switch("autocast", "torch", _read_autocast, _restore_autocast),
-    Switch("anomaly detection", "torch", _read_anomaly, lambda state: _torch().set_anomaly_enabled(*state)),
-    Switch("precision of float32", "torch", _read_precision, _restore_precision),
-    Switch("types that torch.load() trusts", "torch", lambda: list(_torch().serialization.get_safe_globals()),
-           _restore_safe_globals),
-    Switch("modes of torch", "torch", global_state.torch_modes, global_state.leave_torch_modes),
-    Switch("hooks for saved tensors", "torch", global_state.has_saved_tensor_hooks,
-           global_state.leave_saved_tensor_hooks),
-    Switch("operators", "torch.library", global_state.torch_libraries, global_state.drop_torch_libraries),
-    *(Switch(name, name, partial(global_state.read_config, name), partial(global_state.restore_config, name))
+    *map(attribute, (
+        "sys:path", "sys:argv", "sys:stdin", "sys:stdout", "sys:stderr", "sys:excepthook", "sys:displayhook",
+        "sys:unraisablehook", "threading:excepthook", "warnings:showwarning", "warnings:formatwarning",
+        "tempfile:tempdir", *global_state.RESTORED,
+    )),
+    # torch; fresh_start() sets back those whose defaults it knows
+    functions("torch:multiprocessing.get_sharing_strategy()", "torch:multiprocessing.set_sharing_strategy"),
+    functions("torch:hub.get_dir()", "torch:hub.set_dir"),
+    *(functions(f"torch:backends.cuda.{kernel}_sdp_enabled()", f"torch:backends.cuda.enable_{kernel}_sdp")
+      for kernel in ("flash", "mem_efficient", "math", "cudnn")),
+    attribute("torch:backends.cudnn.enabled"),
+    Switch("precision of float32", "torch", _precisions, _restore_precisions),
+    Switch("how torch prints", "torch", global_state.print_options,
+           lambda _: _torch().set_printoptions(profile="default")),
+    *(Switch(name, name, partial(global_state.config_of, name), partial(global_state.restore_config, name))
       for name in global_state.CONFIGS),
     # other libraries
-    functions("numpy", "geterr", "seterr"),
-    functions("numpy", "geterrcall", "seterrcall"),
-    functions("numpy", "getbufsize", "setbufsize"),
-    functions("numpy", "get_printoptions", "set_printoptions"),
-    functions("numpy", "random.get_bit_generator", "random.set_bit_generator"),
-    functions("sklearn", "get_config", "set_config"),
-    functions("torchvision", "get_image_backend", "set_image_backend"),
-    attribute("PIL.Image", "MAX_IMAGE_PIXELS"),
-    attribute("PIL.ImageFile", "LOAD_TRUNCATED_IMAGES"),
-    Switch("pandas.options", "pandas", _read_options, _restore_options),
-    Switch("matplotlib", "matplotlib", _read_figures, _restore_figures),
-    toggle("transformers.utils.logging", "is_progress_bar_enabled", "enable_progress_bar", "disable_progress_bar"),
-    *(toggle(name, "are_progress_bars_disabled", "disable_progress_bars", "enable_progress_bars")
-      for name in ("datasets.utils.tqdm", "huggingface_hub.utils.tqdm")),
-    toggle("datasets", "is_caching_enabled", "enable_caching", "disable_caching"),
-    Switch("MLflow's autologging", global_state.AUTOLOGGING, global_state.read_autologging,
-           global_state.restore_autologging),
-    Switch("Prometheus's registry", "prometheus_client", global_state.prometheus_collectors,
-           global_state.unregister_collectors),
-    *(attribute(module, path) for module, path in global_state.ATTRIBUTES),
-    *(container(module, path) for module, path in global_state.CONTAINERS),
-    # functions that own code has replaced
-    *(Switch(f"functions of {name}", name, partial(patches.read, name), patches.restore, patches.are_same)
-      for name in patches.PATCHED),
+    functions("numpy:geterr()", "numpy:seterr"),
+    functions("numpy:get_printoptions()", "numpy:set_printoptions"),
+    Switch("options of pandas", "pandas", lambda: sys.modules["pandas"].describe_option("all", False),
+           lambda _: sys.modules["pandas"].reset_option("all")),
+    Switch("matplotlib", "matplotlib", lambda: dict.copy(sys.modules["matplotlib"].rcParams),
+           lambda settings: dict.update(sys.modules["matplotlib"].rcParams, settings)),  # its update() loads a backend
+    *map(attribute, ("PIL.Image:MAX_IMAGE_PIXELS", "PIL.ImageFile:LOAD_TRUNCATED_IMAGES")),
+    *(toggle(f"{library}.utils.tqdm:are_progress_bars_disabled()", f"{library}.utils.tqdm:disable_progress_bars",
+             f"{library}.utils.tqdm:enable_progress_bars") for library in ("datasets", "huggingface_hub")),
+    toggle("transformers.utils.logging:is_progress_bar_enabled()", "transformers.utils.logging:enable_progress_bar",
+           "transformers.utils.logging:disable_progress_bar"),
+    toggle("datasets:is_caching_enabled()", "datasets:enable_caching", "datasets:disable_caching"),
 )  # fmt: skip
-LIMITS = ("resource limits", "priority")
-"""Switches that a process without privileges may set in one direction only."""
+
+PATCHED = (
+    "builtins", "copy", "datetime", "io", "json", "math", "os", "os.path", "pathlib", "pickle", "random", "shutil",
+    "socket", "subprocess", "tempfile", "threading", "time",
+    "numpy", "numpy.linalg", "numpy.random", "pandas", "PIL.Image", "tqdm", "tqdm.auto",
+    "torch", "torch.autograd", "torch.cuda", "torch.distributed", "torch.nn", "torch.nn.functional", "torch.nn.init",
+    "torch.nn.utils", "torch.optim", "torch.optim.lr_scheduler", "torch.utils.data", "torch.serialization",
+    "torchvision.datasets", "torchvision.models", "torchvision.transforms", "torchvision.transforms.functional",
+)  # fmt: skip
+"""Modules whose functions scripts replace."""
+SAFE_GLOBALS = "torch:serialization.get_safe_globals()"
+AUTOCAST_DEVICES = ("cpu", "cuda", "hpu")
+MAX_VALUE = 100
+"""Most characters of a value that a message has."""
+
+
+def _replaced_functions() -> list[str]:
+    """Return the functions and methods of libraries that own code has replaced. Libraries may replace each other's."""
+    modules = [sys.modules[name] for name in PATCHED if name in sys.modules]
+    # Copies, since another thread may import something. And not isinstance(), which asks an object for its class: a
+    # deprecated one answers with a warning.
+    members = [member for module in modules for member in vars(module).copy().values()]
+    classes = {member for member in members if issubclass(type(member), type)}
+    return [
+        f"{owner.__name__}.{name}"
+        for owner in (*modules, *classes)
+        for name, member in vars(owner).copy().items()
+        if type(member) is functools.partial or (type(member) is FunctionType and is_own(member))
+    ]
+
+
+def _own_hooks() -> list[Any]:
+    """Return the hooks of own code. Libraries add theirs when a trial imports them."""
+    return [hook for hook in (*sys.meta_path, *sys.path_hooks, *gc.callbacks) if is_own(hook)]
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _autocast() -> list[Any]:
+    states = [
+        (_torch().is_autocast_enabled(device), _torch().get_autocast_dtype(device)) for device in AUTOCAST_DEVICES
+    ]
+    return [*states, _torch().is_autocast_cache_enabled()]
+
+
+COMPARED = (
+    Switch("umask", "os", _umask),
+    Switch("priority", "os", partial(os.getpriority, os.PRIO_PROCESS, 0)),
+    Switch("standard files", "os", lambda: [os.fstat(number)[:3] for number in range(3)]),
+    Switch("resource limits", "resource", lambda: [resource.getrlimit(kind) for kind in range(16)]),
+    Switch("blocked signals", "signal", partial(signal.pthread_sigmask, signal.SIG_BLOCK, ())),
+    Switch("timers", "signal", lambda: [signal.getitimer(timer) for timer in range(3)]),
+    Switch("locale", "locale", partial(locale.setlocale, locale.LC_ALL)),
+    Switch("hooks", "sys", _own_hooks),
+    Switch("replaced functions", "builtins", _replaced_functions),
+    Switch("event loop", "asyncio", global_state.event_loop),
+    Switch("decimal context", "decimal",
+           lambda: [(each.prec, each.rounding) for each in (decimal.getcontext(), decimal.DefaultContext)]),
+    Switch("autocast", "torch", _autocast),
+    Switch("types that torch.load() trusts", "torch", lambda: set(filter(is_own, value_of(SAFE_GLOBALS)))),
+    Switch("modes and hooks of torch", "torch", global_state.torch_modes_and_hooks),
+    Switch("MLflow's autologging", global_state.AUTOLOGGING, global_state.autologging),
+    *map(compared, (
+        "asyncio:get_event_loop_policy()", "csv:field_size_limit()", "faulthandler:is_enabled()", "gc:get_debug()",
+        "gc:get_threshold()", "logging:getLogRecordFactory()", "logging:getLoggerClass()", "sklearn:get_config()",
+        "socket:getdefaulttimeout()", "sys:get_int_max_str_digits()", "sys:getdlopenflags()", "sys:getprofile()",
+        "sys:getswitchinterval()", "sys:gettrace()", "sys:stdout.closed", "threading:getprofile()",
+        "threading:gettrace()", "threading:stack_size()",
+        "torch:__future__.get_overwrite_module_params_on_conversion()",
+        "torch:__future__.get_swap_module_params_on_conversion()",
+        "torch:backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+        "torch:backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
+        "torch:backends.mha.get_fastpath_enabled()", "torch:backends.mkldnn.deterministic",
+        "torch:backends.opt_einsum.enabled", "torch:backends.opt_einsum.strategy", "torch:backends.quantized.engine",
+        "torch:is_warn_always_enabled()", "torch:serialization.get_default_load_endianness()",
+        "torch:serialization.get_default_mmap_options()", "torch:utils.deterministic.fill_uninitialized_memory",
+        "torchvision:get_image_backend()", "tracemalloc:is_tracing()",
+    )),
+)  # fmt: skip
 
 
 class Switches:
@@ -387,62 +256,52 @@ class Switches:
 
     def __init__(self) -> None:
         """Read the switches of the modules that are imported, and have the others read when they are."""
-        self._settings: dict[str, Any] = {}
+        self._settings: dict[Switch, Any] = {}
         self._awaited_switches: dict[str, list[Switch]] = {}
-        self._read_switches(switch for switch in SWITCHES if switch.module in sys.modules)
-        for switch in SWITCHES:
-            if switch.module not in sys.modules:
-                self._awaited_switches.setdefault(switch.module, []).append(switch)
+        for switch in (*RESTORED, *COMPARED):
+            self._awaited_switches.setdefault(switch.module, []).append(switch)
+        for module in self._awaited_switches.keys() & sys.modules.keys():
+            self._read(self._awaited_switches.pop(module))
         sys.meta_path.insert(0, self)
-        self._settings["sys.meta_path"] = list(sys.meta_path)
 
-    def close(self) -> None:
-        """Read no more switches."""
-        sys.meta_path.remove(self)
+    def restore(self) -> None:
+        """Set back what trials do change."""
+        for switch in self._changed(RESTORED):
+            assert switch.restore is not None
+            switch.restore(self._settings[switch])
+
+    def differences(self) -> list[str]:
+        """Return what is not as it was, and is not set back."""
+        return [f"the setting {switch.name!r} is now {_shown(switch.read())}" for switch in self._changed(COMPARED)]
+
+    def _changed(self, switches: Iterable[Switch]) -> Iterator[Switch]:
+        for switch in switches:
+            if switch in self._settings and switch.read() != self._settings[switch]:
+                yield switch
+
+    def _read(self, switches: Iterable[Switch]) -> None:
+        for switch in switches:
+            with suppress(AttributeError):  # this version of the library does not have it
+                self._settings[switch] = switch.read()
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
-        """Have the switches of a module read after its import, which Python has begun by asking for the module."""
-        switches = self._awaited_switches.pop(name, [])
-        spec = PathFinder.find_spec(name, path, target) if switches else None
+        """Have the switches of a module read after its import, for which Python asks here where the module is.
+
+        Libraries ask, too, to see what is installed, and import nothing.
+        """
+        spec = PathFinder.find_spec(name, path, target) if name in self._awaited_switches else None
         if spec is not None and spec.loader is not None:
-            _after_import(spec, partial(self._read_switches, switches))
+            loader: Any = spec.loader
+            exec_module = loader.exec_module
+
+            def exec_and_read(module: ModuleType) -> None:
+                exec_module(module)
+                self._read(self._awaited_switches.pop(name, ()))
+
+            loader.exec_module = exec_and_read  # Python calls nothing else after an import
         return spec
 
-    def _read_switches(self, switches: Iterable[Switch]) -> None:
-        for switch in switches:
-            with suppress(Exception):  # this version of the library does not have it
-                self._settings[switch.name] = switch.read()
 
-    def restore(self) -> list[str]:
-        """Restore the switches that have changed, and return the names of those that cannot be restored."""
-        return [switch.name for switch in SWITCHES if switch.name in self._settings and not self._restored(switch)]
-
-    def _restored(self, switch: Switch) -> bool:
-        """Restore a switch, and return whether that was possible."""
-        setting = self._settings[switch.name]
-        try:
-            if _is_unchanged(switch, setting):
-                return True
-            switch.restore(setting)
-            return switch.name not in LIMITS or _is_unchanged(switch, setting)
-        except Exception:
-            return False
-
-
-def _is_unchanged(switch: Switch, setting: Any) -> bool:
-    try:
-        return switch.is_same(setting) if switch.is_same is not None else bool(switch.read() == setting)
-    except Exception:  # it can no longer be read, or not be compared
-        return False
-
-
-def _after_import(spec: ModuleSpec, callback: Callable[[], object]) -> None:
-    """Have the loader of a module call a function when it has run the module."""
-    loader: Any = spec.loader
-    exec_module = loader.exec_module
-
-    def exec_and_call(module: ModuleType) -> None:
-        exec_module(module)
-        callback()
-
-    loader.exec_module = exec_and_call
+def _shown(value: Any) -> str:
+    """Return a value as text, without addresses: what is the same in each trial is said once in a sweep."""
+    return shortened(re.sub(r" at 0x\w+", "", repr(value)), MAX_VALUE)

@@ -1,11 +1,16 @@
-"""What the switches leave alone: what libraries set up for themselves. tests/leaks has what they restore."""
+"""Which switches are set back, which are only compared, and what libraries set up for themselves.
+
+tests/leaks has each of the switches.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -13,8 +18,9 @@ from typing import Any
 import pytest
 import torch
 
-from gaudi_tune.group.clean import loggers, patches, switches
+from gaudi_tune.group.clean import loggers, switches
 from gaudi_tune.group.clean.own_code import is_own
+from gaudi_tune.group.clean.switches import Switches, attribute, compared
 
 Library = Callable[[str, str], Any]
 
@@ -25,11 +31,13 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Library
     folder = tmp_path / "site-packages"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     names: list[str] = []
 
     def install(name: str, text: str) -> Any:
         (folder / f"{name}.py").write_text(text)
         names.append(name)
+        assert find_spec(name), "as libraries ask whether others are installed"
         return __import__(name)
 
     yield install
@@ -37,57 +45,37 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Library
         del sys.modules[name]
 
 
-@pytest.fixture
-def chosen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., switches.Switches]]:
-    """Reads only some switches."""
-    made: list[switches.Switches] = []
-
-    def read(*some: switches.Switch) -> switches.Switches:
-        monkeypatch.setattr(switches, "SWITCHES", some)
-        made.append(switches.Switches())
-        return made[0]
-
-    yield read
-    for one in made:
-        one.close()
-
-
-def test_a_switch_of_a_library_is_read_when_a_trial_imports_it(library: Library, chosen: Callable[..., Any]) -> None:
-    found = chosen(switches.attribute("late_library", "level"))
-    late = library("late_library", "level = 1")
-    late.level = 2
-    assert found.restore() == []
-    assert late.level == 1
+def test_a_switch_of_a_library_is_read_when_a_trial_imports_it(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(switches, "RESTORED", (attribute("late_library:level"), attribute("late_library:missing")))
+    monkeypatch.setattr(switches, "COMPARED", (compared("late_library:limits()"),))
+    before = Switches()
+    late = library("late_library", "level, most = [1], 3\ndef limits(): return most")
+    late.level.append(2)
+    late.most = 4
+    for _ in range(2):
+        before.restore()
+        assert late.level == [1]
+        late.level.append(3)
+    assert before.differences() == ["the setting 'late_library.limits()' is now 4"]
 
 
-def test_a_switch_that_cannot_be_restored_is_named(chosen: Callable[..., Any]) -> None:
-    values = iter(range(10))
-    stuck = switches.Switch("priority", "os", lambda: next(values), lambda value: None)
-    assert chosen(stuck).restore() == ["priority"]
+def test_every_switch_of_an_imported_module_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    before = Switches()
+    known = [switch for switch in (*switches.RESTORED, *switches.COMPARED) if switch.module in sys.modules]
+    assert {switch.name for switch in known} == {switch.name for switch in before._settings}
 
 
-def test_a_patch_of_own_code_is_undone_and_one_of_a_library_stays(library: Library) -> None:
-    library("patching", "import json\ndef loads(text):\n    return 'patched'\n")
-    found, dump, loads = patches.read("json"), json.dump, json.loads
-    try:
-        json.loads = sys.modules["patching"].loads
-        json.dump = lambda *arguments: None
-        del json.load
-        assert not patches.are_same(found)
-        patches.restore(found)
-        assert json.dump is dump
-        assert callable(json.load)
-        assert json.loads("1") == "patched"
-    finally:
-        json.loads = loads
-    assert patches.are_same(found)
-
-
-def test_one_function_of_a_library_in_the_place_of_another_is_undone() -> None:
-    found, relu = patches.read("torch.nn"), torch.nn.ReLU
-    torch.nn.ReLU = torch.nn.GELU  # type: ignore[assignment,misc]
-    patches.restore(found)
-    assert torch.nn.ReLU is relu
+def test_a_function_that_own_code_has_replaced_is_named_and_one_of_a_library_is_not(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = switches._replaced_functions()
+    monkeypatch.setattr(json, "loads", library("patching", "def loads(text):\n    return 'patched'\n").loads)
+    monkeypatch.setattr(torch, "load", functools.partial(torch.load, weights_only=False))
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
+    assert {*switches._replaced_functions()} - {*before} == {"Tensor.cuda", "torch.load"}
 
 
 def test_new_loggers_stay_as_libraries_set_them_up(library: Library) -> None:
@@ -101,7 +89,7 @@ def test_new_loggers_stay_as_libraries_set_them_up(library: Library) -> None:
     assert loggers.read()["chatty"] == states["chatty"]
 
 
-def test_what_wraps_own_code_is_own(library: Library) -> None:
+def test_wrappers_of_own_code_are_own(library: Library) -> None:
     wrapping = library("wrapping", "import functools\ndef wrap(f):\n    return functools.wraps(f)(lambda *a: f(*a))\n")
 
     def own() -> None: ...

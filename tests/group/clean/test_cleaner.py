@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gaudi_tune.group.clean.own_process import TrialFolders
+from gaudi_tune.group.clean.cleaner import TrialFolders
 
 
 def leave(text: str) -> None:
