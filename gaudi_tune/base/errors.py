@@ -36,6 +36,9 @@ _AS_PEOPLE_WRITE: tuple[tuple[str, str], ...] = (
 class SweepError(ValueError):
     """A sweep cannot do what the user asked for. The text names the rule, the value and the fix."""
 
+    status = 2
+    """The exit status of a command that this ends: something that it was given cannot be used."""
+
     def __init__(self, text: str) -> None:
         super().__init__(readable(text))
 

@@ -20,7 +20,7 @@ from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.base.process import in_notebook, prepare_terminal
 from gaudi_tune.base.words import did_you_mean, harmless
 from gaudi_tune.cli import experiment_script
-from gaudi_tune.cli.run import USAGE_ERROR, run
+from gaudi_tune.cli.run import run
 from gaudi_tune.define.config_file import merged, read_config
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.options import GROUPS, TRAITS, SweepOptions, checked
@@ -80,7 +80,7 @@ def print_error(error: SweepError, arguments: Sequence[str]) -> int:
     print(harmless(f"error: {error}").replace("\n", "\n       "), file=sys.stderr)
     if "--json" in arguments:
         print(json.dumps({"error": str(error)}))
-    return USAGE_ERROR
+    return error.status
 
 
 @contextmanager

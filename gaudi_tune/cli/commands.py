@@ -26,7 +26,7 @@ from gaudi_tune.base.process import prepare_terminal, version_of
 from gaudi_tune.base.words import as_text
 from gaudi_tune.cli import command_line
 from gaudi_tune.cli.experiment_script import load_experiment
-from gaudi_tune.cli.run import USAGE_ERROR, run
+from gaudi_tune.cli.run import run
 from gaudi_tune.define.config_file import merged
 from gaudi_tune.define.options import DEFAULT_STORAGE, SEEDS, TRAITS, checked
 from gaudi_tune.storage.remote import address_of
@@ -200,7 +200,7 @@ def _deliver(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int
             print(f"{folder}: delivered {size} bytes" if size else f"{folder}: nothing was left to deliver")
         except SweepError as error:  # noqa: PERF203  (the other sweeps are still delivered)
             print(f"error: {error}", file=sys.stderr)
-            status = USAGE_ERROR
+            status = error.status
     return status
 
 

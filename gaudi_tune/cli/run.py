@@ -27,8 +27,6 @@ Result: TypeAlias = tuple[int, Mapping[str, Any]]
 """The exit status, and what ``--json`` prints."""
 PROPOSALS_SHOWN = 3
 """Proposals printed by --dry-run, the baseline included."""
-USAGE_ERROR = 2
-"""Exit status after a SweepError."""
 
 
 def run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) -> int:
@@ -43,7 +41,7 @@ def run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) -
             status, result = _run(experiment, options, command)
         except SweepError as error:
             print(harmless(f"error: {error}").replace("\n", "\n       "), file=sys.stderr)
-            status, result = USAGE_ERROR, {"error": str(error)}
+            status, result = error.status, {"error": str(error)}
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             status = CTRL_C

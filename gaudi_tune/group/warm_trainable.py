@@ -81,7 +81,7 @@ class WarmTrainable(tune.Trainable):
     _written_progress: int
     """Epochs or steps that the trial had trained at the report that came with what a checkpoint would have now."""
     _written_metrics: Mapping[str, Any]
-    """That report; empty if another process had it."""
+    """What that report had; empty if another process had it."""
     _trained_s: float
     """Seconds that the trial has trained, without starts, compilations and what was lost with workers."""
     _from_0: bool

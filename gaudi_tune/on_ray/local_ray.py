@@ -32,6 +32,10 @@ from gaudi_tune.sweep.record.events import CTRL_C
 
 logger = logging.getLogger(__name__)
 
+ATTEMPTS = 4
+"""How often a Ray is started until one starts."""
+PATIENCE_S = 30.0
+"""How long the first of them may take on an idle machine; the second twice as long, and so on, times the load."""
 RAY_TOKEN = Path.home() / ".ray" / "auth_token"
 """The file with the token that Ray demands of everyone who connects to its ports."""
 ENVIRONMENT = {
@@ -39,6 +43,8 @@ ENVIRONMENT = {
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",
     # Where Python starts slowly (an image that preloads habana), a node's agent takes longer than Ray's usual limit.
     "RAY_agent_register_timeout_ms": "300000",
+    # For how long Ray waits for its node at a time: in between it is seen whether its raylet lives, and Ctrl-C.
+    "RAY_raylet_start_wait_time_s": "1",
     # Ray would start two processes for the driver and wait for them. Nobody uses them: trial actors and workers have
     # other environment variables, and so need other processes.
     "RAY_prestart_worker_first_driver": "0",
@@ -68,6 +74,12 @@ TUNE_NEEDS: dict[str, str | None] = {
     "RAY_AIR_LOCAL_CACHE_DIR": None,
 }
 """Variables without which no sweep works, whatever the user has set: their values, None for none."""
+
+
+class RayNotStartedError(SweepError):
+    """Ray did not start, which is not the fault of what a user gave."""
+
+    status = 3
 
 
 @contextmanager
@@ -187,12 +199,12 @@ def _ray_needs() -> dict[str, str | None]:
     return needs
 
 
-def _init(plan: Plan, folders: Sequence[str]) -> None:
+def _init(plan: Plan, folders: Sequence[str], patience_s: float) -> None:
     device, count = plan.devices.type, plan.devices.count
     try:
         with (
             python_path_with(folders),
-            lean_ray(**ON_LOOPBACK),
+            lean_ray(patience_s, _is_ending.is_set, **ON_LOOPBACK),
             changed_environment(_ray_needs()),
             temporary_environment(_begin_fork_server(plan)),
         ):
@@ -206,8 +218,9 @@ def _init(plan: Plan, folders: Sequence[str]) -> None:
             )
     except Exception as error:  # Ray raises a bare Exception when its processes do not come up in time
         _end_fork_server()
-        raise SweepError(
-            f"Ray did not start on this machine ({error}). If the machine is busy, try again; its logs are in /tmp/ray"
+        raise RayNotStartedError(
+            f"Ray did not start on this machine ({error}). Nothing that you gave is wrong: try again when the machine "
+            f"is less busy, or look into that file"
         ) from error
 
 
@@ -240,12 +253,15 @@ def _start(plan: Plan) -> None:
     logging.getLogger("ray._private.worker").addFilter(_without_sigterm_warning)
     _keep_token_private()
     folders = folders_unknown_to_workers()
-    try:
-        _init(plan, folders)
-    except SweepError as error:
-        if _is_ending.is_set():
-            raise
-        ray.shutdown()  # ends the processes that did come up
-        logger.warning("Ray did not start (%s); trying once more", last_line(str(error.__cause__)))
-        _init(plan, folders)
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            _init(plan, folders, PATIENCE_S * attempt * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+            break
+        except RayNotStartedError as error:
+            if _is_ending.is_set():
+                raise  # whoever ends it shuts it down
+            ray.shutdown()  # ends the processes that did come up
+            if attempt == ATTEMPTS:
+                raise
+            logger.warning("Ray did not start (%s); trying again", last_line(str(error.__cause__)))
     note_own_ray(folders)

@@ -1,10 +1,14 @@
-"""Ray's core: the processes that it starts, orphaned placement groups, the HPUs that it finds, its message when a
-host's memory is full, and the largest class that it sends."""
+"""Ray's core: how it starts, orphaned placement groups, the HPUs that it finds, its message when a host's memory is
+full, and the largest class that it sends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import inspect
+import re
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ import ray
 from ray._private import parameter, ray_constants, services, utils, worker
 from ray._private.resource_and_label_spec import ResourceAndLabelSpec
 from ray._private.state import state
+from ray._raylet import persist_port  # type: ignore[attr-defined]  # which is compiled
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData
 from ray.exceptions import OutOfMemoryError
 from ray.util.placement_group import PlacementGroup, remove_placement_group
@@ -38,11 +43,29 @@ ports then listen, and on all others. Other processes cannot join such a Ray: th
 """
 
 
-@contextmanager
-def lean_ray(**changes: Any) -> Iterator[None]:
-    """Have ``ray.init("local")`` inside the block start three processes less, and its workers faster.
+AGENT_PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port")
+"""The files with ports of the node's agent, for which a raylet waits."""
+PATIENCE_S = 30.0
+"""How long Ray itself waits for its node."""
 
-    ``changes`` are parameters of Ray that come before those of the call, such as :data:`ON_LOOPBACK`.
+
+class NotStartedError(Exception):
+    """Ray did not start: a process of it ended, or it was too slow, or nobody wants it any more."""
+
+
+@contextmanager
+def lean_ray(
+    patience_s: float = PATIENCE_S, is_unwanted: Callable[[], bool] = lambda: False, **changes: Any
+) -> Iterator[None]:
+    """Have ``ray.init("local")`` inside the block start three processes less, and faster.
+
+    Args:
+        patience_s: How long to wait for Ray's node. Ray waits :data:`PATIENCE_S`, also for one that has ended.
+        is_unwanted: Says whether to stop waiting.
+        **changes: Parameters of Ray that come before those of the call, such as :data:`ON_LOOPBACK`.
+
+    Raises:
+        NotStartedError: Out of ``ray.init()``.
 
     ``include_dashboard=False`` is not enough (Ray 2.60, two busy cores):
 
@@ -51,17 +74,82 @@ def lean_ray(**changes: Any) -> Iterator[None]:
       0.6 s of CPU and 70 MB.
     - The dashboard's agent on the node, without which Ray ends, opens port 52365 on the machine's network address and
       takes jobs there. It starts here as if the dashboard were not installed, and then opens no such port.
+    - A raylet ends itself after 15 s if the agents have not written their ports, which on a busy machine they do not.
+      So the files are written before it starts: the agent's say that it listens nowhere, and the other agent gets a
+      port. This also saves the seconds in which it would wait for two Pythons to start.
     """
-    ray_params, start_dashboard = parameter.RayParams, services.start_api_server
-    dashboard_error = utils.get_dashboard_dependency_error
-    parameter.RayParams = lambda **options: ray_params(**{**LEAN, **options, **changes})
+    ray_params, start_dashboard, start_raylet = parameter.RayParams, services.start_api_server, services.start_raylet
+    dashboard_error, get_node = utils.get_dashboard_dependency_error, services.get_node
+    raylet = _Raylet(start_raylet, get_node, patience_s, is_unwanted)
+    options_of_ours = {**LEAN, "runtime_env_agent_port": _free_port()}
+    parameter.RayParams = lambda **options: ray_params(**{**options_of_ours, **options, **changes})
     services.start_api_server = lambda *arguments, **options: ("", None)
+    services.start_raylet, services.get_node = raylet.start, raylet.wait_for_node
     utils.get_dashboard_dependency_error = lambda: ImportError("there is to be none")
     try:
         yield
     finally:
         parameter.RayParams, services.start_api_server = ray_params, start_dashboard
+        services.start_raylet, services.get_node = start_raylet, get_node
         utils.get_dashboard_dependency_error = dashboard_error
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+class _Raylet:
+    """The raylet of a Ray that starts, and the wait for it, in place of Ray's own functions for both."""
+
+    def __init__(
+        self,
+        start: Callable[..., Any],
+        get_node: Callable[[str, str], Any],
+        patience_s: float,
+        is_unwanted: Callable[[], bool],
+    ) -> None:
+        self._start, self._get_node, self._patience_s, self._is_unwanted = start, get_node, patience_s, is_unwanted
+        self._process: Any = None
+        self._session = ""
+
+    def start(self, *arguments: Any, **options: Any) -> Any:
+        """Start it, once the files for which it would wait are there."""
+        bound = inspect.signature(self._start).bind(*arguments, **options).arguments
+        self._session = str(bound["session_dir"])
+        for name in AGENT_PORTS:
+            persist_port(self._session, bound["node_id"], name, -1)
+        started = self._start(*arguments, **options)
+        self._process = started.process
+        return started
+
+    def wait_for_node(self, gcs_address: str, node_id: str) -> Any:
+        """Return what Ray's control service knows of the node, once it knows it.
+
+        Raises a NotStartedError as soon as the raylet has ended.
+        """
+        begin = time.monotonic()
+        while True:
+            try:
+                return self._get_node(gcs_address, node_id)  # which itself waits RAY_raylet_start_wait_time_s
+            except RuntimeError as error:  # noqa: PERF203  (it is the wait itself that ends so)
+                if self._process is not None and self._process.poll() is not None:
+                    raise NotStartedError(f"its raylet has ended: {self._last_words()}") from error
+                waited_s = time.monotonic() - begin
+                if self._is_unwanted() or waited_s >= self._patience_s:
+                    text = f"its node was not there after {waited_s:.0f} s; see {self._session}"
+                    raise NotStartedError(text) from error
+
+    def _last_words(self) -> str:
+        """Return the line of the raylet's log that says why it ended, and where the log is."""
+        log = Path(self._session, "logs", "raylet.out")
+        lines: list[str] = []
+        with suppress(OSError):
+            lines = log.read_text(errors="replace").splitlines()
+        fatal_lines = [line for line in lines if re.search(r" [CF] \d+ \d+\] ", line)]
+        words = (fatal_lines or lines or ["it wrote nothing"])[-1]
+        return f"{words.rpartition('Check failed:')[2].strip()[:300]} (in {log})"
 
 
 def logs_folder() -> str:

@@ -295,7 +295,7 @@ plan = make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", de
 signals = SweepTuner(plan).run.early_end.signals
 signals.take_over()
 files.RETRY_AFTER_S = 0.1
-writing.retry_while_disk_is_full(write, "anything")
+files.retry_while_disk_is_full(write, "anything")
 """
 
 

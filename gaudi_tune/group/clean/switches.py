@@ -184,7 +184,7 @@ MAX_VALUE = 100
 
 def _replaced_functions() -> list[str]:
     """Return the functions and methods of libraries that own code has replaced. Libraries may replace each other's."""
-    modules = [sys.modules[name] for name in PATCHED if name in sys.modules]
+    modules = [module for name in PATCHED if (module := sys.modules.get(name)) is not None]
     # Copies, since another thread may import something. And not isinstance(), which asks an object for its class: a
     # deprecated one answers with a warning.
     members = [member for module in modules for member in vars(module).copy().values()]
@@ -260,7 +260,9 @@ class Switches:
         self._awaited_switches: dict[str, list[Switch]] = {}
         for switch in (*RESTORED, *COMPARED):
             self._awaited_switches.setdefault(switch.module, []).append(switch)
-        for module in self._awaited_switches.keys() & sys.modules.keys():
+        # A None among the modules bars one from being imported, and reading its switches would import it.
+        imported = {name for name, module in sys.modules.copy().items() if module is not None}
+        for module in self._awaited_switches.keys() & imported:
             self._read(self._awaited_switches.pop(module))
         sys.meta_path.insert(0, self)
 
