@@ -30,7 +30,7 @@ test: $(READY) ## Run all tests; installs PostgreSQL, Chromium and a C++ compile
 lint: $(READY) ## Check style, names and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m tests.style
+	$(BIN)/python -m tests.tools.style
 	$(BIN)/mypy
 
 # Halves of the tests, side by side, about equally long: those that share a Ray, and the others, one after another. A
@@ -63,21 +63,21 @@ server: $(READY) ## Start the team's MLflow server on this machine: PostgreSQL, 
 	mlflow/server.sh
 
 benchmarks: $(READY) ## Measure trial turnaround, memory, the cost of tracking and of resuming, about 20 minutes
-	$(BIN)/python tests/benchmarks/trial_turnaround.py
-	$(BIN)/python tests/benchmarks/image_turnaround.py
-	$(BIN)/python tests/benchmarks/memory.py
-	$(BIN)/python tests/benchmarks/tracking.py
-	$(BIN)/python tests/benchmarks/resume.py
+	$(BIN)/python tests/tools/benchmarks/trial_turnaround.py
+	$(BIN)/python tests/tools/benchmarks/image_turnaround.py
+	$(BIN)/python tests/tools/benchmarks/memory.py
+	$(BIN)/python tests/tools/benchmarks/tracking.py
+	$(BIN)/python tests/tools/benchmarks/resume.py
 
 scoreboard: $(READY) ## Compare search strategies in simulated sweeps; SEEDS=1 for a few minutes, TABLES=DIR for other tables
 	$(BIN)/uv pip install --quiet --python $(BIN)/python onnxruntime
-	$(BIN)/python tests/benchmarks/scoreboard.py $(TABLES:%=--tables %) $(SEEDS:%=--seeds %)
+	$(BIN)/python tests/tools/benchmarks/scoreboard.py $(TABLES:%=--tables %) $(SEEDS:%=--seeds %)
 
 faults: $(READY) ## Do 26 kinds of harm to running sweeps, 5 times each, two hours; two kinds want root's rights
-	$(BIN)/python -m tests.faults
+	$(BIN)/python -m tests.tools.faults
 
 versions: $(READY) ## Run the quick tests with Python 3.10 to 3.13 and three versions of torch, each in its own environment, 15 minutes
-	$(BIN)/python -m tests.versions
+	$(BIN)/python -m tests.tools.versions
 
 constraints: $(READY) ## Resolve the versions in constraints.txt again, for Python 3.10 to 3.13
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 --upgrade \

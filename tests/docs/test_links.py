@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("docs", "deploy", "mlflow", "tests/benchmarks")
+FOLDERS = ("docs", "deploy", "mlflow", "tests/tools/benchmarks")
 PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
 ANCHOR = re.compile(r"""<a\s[^>]*(?:id|name)=["']([^"']+)["']""")
 

@@ -2,7 +2,7 @@
 
 python tests/helpers/screenshots.py mlflow     # of mlflow/README.md: 6 minutes on 2 idle cores
 python tests/helpers/screenshots.py tutorial   # of docs/tutorial.md, and of a report: a minute
-python -m tests.notebook --pictures docs       # of a notebook's cell
+python -m tests.tools.notebook --pictures docs       # of a notebook's cell
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.sweep.policies.growth import Growth
 from gaudi_tune.sweep.record.events import Ending, Event, TrialBegan
 from gaudi_tune.sweep.record.sweep_state import SweepState
-from tests.benchmarks import simulated_groups
-from tests.benchmarks.growth import AddsTrial, device_seconds, simulated_sweep, tuner_of
-from tests.benchmarks.simulated_groups import Clock, Groups, ImpossibleError
+from tests.tools.benchmarks import simulated_groups
+from tests.tools.benchmarks.growth import AddsTrial, device_seconds, simulated_sweep, tuner_of
+from tests.tools.benchmarks.simulated_groups import Clock, Groups, ImpossibleError
 
 
 def swept(

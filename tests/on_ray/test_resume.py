@@ -1,6 +1,6 @@
 """A sweep that suffers some faults and goes on with --resume; and which sweeps can, and with what.
 
-All faults, again and again: ``python -m tests.faults``.
+All faults, again and again: ``python -m tests.tools.faults``.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from gaudi_tune.sweep.record.events import TERMINATED
 from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, pack, read_log
 from gaudi_tune.sweep.search.stored_study import stored_trials, study_address
 from gaudi_tune.sweep.search.study_record import PARTS, KeptStudy, StudyRecord
-from tests.faults.check import check
-from tests.faults.inflict import Inflict
-from tests.faults.sweep import DRIVER, UP_WITHIN_S, Sweep
 from tests.helpers.fed_state import Fed
 from tests.helpers.state_records import records_in
+from tests.tools.faults.check import check
+from tests.tools.faults.inflict import Inflict
+from tests.tools.faults.sweep import DRIVER, UP_WITHIN_S, Sweep
 
 pytestmark = [pytest.mark.workers, pytest.mark.with_the_others]
 

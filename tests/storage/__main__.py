@@ -26,8 +26,8 @@ from gaudi_tune.storage.appended import whole_content
 from gaudi_tune.storage.remote import Remote, address_below
 from gaudi_tune.sweep.record.state_log import STATE_LOG, read_log
 from gaudi_tune.sweep.record.sweep_file import read_summary
-from tests.faults.sweep import Sweep
 from tests.helpers.object_store import GoogleStore, ObjectStore, google_store, object_store
+from tests.tools.faults.sweep import Sweep
 
 TRIALS = 6
 ENDS_WITHIN_S = 400

@@ -1,6 +1,6 @@
 """Which switches are set back, which are only compared, and what libraries set up for themselves.
 
-tests/leaks has each of the switches.
+tests/tools/leaks has each of the switches.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from gaudi_tune.sweep.policies.schedulers.scheduler import CONTINUE, Scheduler
 from gaudi_tune.sweep.record.events import Decision, Reported
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
-from tests.benchmarks.growth import tuner_of
-from tests.benchmarks.simulated_groups import Clock, Groups, without_ray
+from tests.tools.benchmarks.growth import tuner_of
+from tests.tools.benchmarks.simulated_groups import Clock, Groups, without_ray
 
 LAP = 3
 """A trial may end at every report of this number."""

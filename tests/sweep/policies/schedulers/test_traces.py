@@ -19,8 +19,8 @@ import pytest
 from gaudi_tune.devices.hpu import HPU
 from gaudi_tune.sweep.record.events import Decided, Event, TrialBegan, TrialEnded
 from gaudi_tune.sweep.record.sweep_state import SweepState
-from tests.benchmarks.growth import tuner_of
-from tests.benchmarks.simulated_groups import Clock, Groups, without_ray
+from tests.tools.benchmarks.growth import tuner_of
+from tests.tools.benchmarks.simulated_groups import Clock, Groups, without_ray
 
 RECORDED = Path(__file__).with_name("traces.json")
 TWO = ("val_accuracy", "train_s:min")

@@ -1,1 +1,0 @@
-"""Sweeps over several hosts, each with its own network, files and clock: ``python -m tests.hosts``."""

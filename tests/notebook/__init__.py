@@ -1,1 +1,0 @@
-"""A sweep in a notebook, in a real browser; ``python -m tests.notebook --help`` says how."""

@@ -1,1 +1,0 @@
-"""Runs Ray Tune's public examples; ``python -m tests.ray_examples --help`` says how."""

@@ -1,0 +1,382 @@
+"""How good the search is: strategies, ours and others', in simulated sweeps on learning curves that others published.
+
+Nothing is trained. A task is a table of curves (``.npz``, see ``public_tables/README.md``; a proposal goes to the
+nearest row not used yet, and the strategy is told that row, except NePS) or one of LCBench's, whose published
+surrogate, ``lcbench.onnx``, gives the curve of the proposal itself. A sweep has workers that
+train at once, each epoch as long as the table says, and ends after so many epochs. A trial whose loss is not finite
+has failed. Every task and seed has different random points: points that are the same for all tasks make a lucky set
+look like a law.
+
+The strategies are in ``strategies.py``.
+
+- speed: the epochs (or seconds) that the other takes to a loss, over those that ours takes, geometric mean over tasks.
+  The loss is the worse one of the two medians at the end, so that both get there.
+- wins: pairs of sweeps, each of ours with each of the other's on the same task, that end lower; ties count half.
+- rank: of a sweep among those of all strategies; 1 is the best.
+- behind: the share of tasks on which a strategy is slower than ray-random.
+
+Intervals: 90 %, tasks and seeds resampled (so the lower bound is one of 95 %). --keep FILE keeps each sweep, and
+takes from the file those that are there: run it with the Python of each package, then together.
+
+Prints, last, a JSON object for the product's default (the first strategy that is ours) at the last of --epochs.
+
+    python tests/tools/benchmarks/scoreboard.py [--tables DIR] [--seeds 8] [--epochs 200 1000] [--workers 8]
+        [--strategies ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import itertools
+import json
+import logging
+import math
+import os
+import sys
+import time
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read by torch and OpenBLAS as they are imported; a sweep has one core
+
+import numpy as np
+import optuna
+
+from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
+
+sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
+from tests.tools.benchmarks.strategies import Array, Curve, Strategy, Take, Trial, make_strategy
+
+TABLES = Path(__file__).resolve().parent / "public_tables"
+Sweep: TypeAlias = list[tuple[float, float, float]]
+"""Epoch, second and loss of each improvement in a sweep, and its end."""
+BOOTSTRAPS = 1000
+STARTS, POINTS = 8, 200
+"""From which epoch on sweeps are compared, and at how many moments, closer together where they begin."""
+WORST = 1e9
+"""The lowest loss of a sweep that has not seen a finite one."""
+LOOKED_AT, OFF = 2000, 0.1
+"""How many random points are looked at, time and again, for the best and the worst; and how far off a prior is in each
+hyperparameter (standard deviation; a range is 1)."""
+
+
+class Task:
+    """A table of curves."""
+
+    def __init__(self, file: Path) -> None:
+        self.name = file.stem
+        with np.load(file) as table:
+            self.u, self.loss, self.sec = table["u"], table["loss"], table["sec"]
+        self.dimensions, self.epochs = self.u.shape[1], self.loss.shape[1]
+
+    def opened(self) -> Take:
+        """Return what gives the curves of one sweep."""
+        unused = np.ones(len(self.u), dtype=bool)
+
+        def take(point: Array) -> Curve | None:
+            if not unused.any():
+                return None
+            row = int(np.where(unused, ((self.u - point) ** 2).sum(axis=1), math.inf).argmin())
+            unused[row] = False
+            return self.u[row], lambda epoch: (float(self.loss[row, epoch - 1]), float(self.sec[row]))
+
+        return take
+
+    def prior(self, kind: str, seed: int) -> Array:
+        """Return a point near the best that there is ("right") or near the worst ("wrong")."""
+        generator = np.random.default_rng(seed)
+        near = self.extreme(generator, best=kind == "right")
+        return cast(Array, np.clip(near + generator.normal(0, OFF, self.dimensions), 0, 1))
+
+    def extreme(self, generator: np.random.Generator, *, best: bool) -> Array:
+        """Return the point with the lowest or the highest loss at the end."""
+        losses = np.where(np.isfinite(self.loss[:, -1]), self.loss[:, -1], WORST)
+        return cast(Array, self.u[losses.argmin() if best else losses.argmax()])
+
+
+class LCBench(Task):
+    """A task of LCBench's surrogate. Its first epoch is the untrained network, and is left out."""
+
+    def __init__(self, session: Any, name: str, number: int, ranges: Mapping[str, Sequence[Any]]) -> None:
+        self.name, self.dimensions, self.epochs = f"lcbench_{name}", len(ranges), 51
+        self.session, self.number, self.ranges = session, number, ranges
+
+    def opened(self) -> Take:
+        return self.curve
+
+    def values(self, point: Array) -> list[float]:
+        """Return the hyperparameters of a point as the surrogate takes them."""
+        values = []
+        for u, (low, high, *kind) in zip(point, self.ranges.values(), strict=True):
+            log = "log" in str(kind)
+            value = math.exp(math.log(low) + u * math.log(high / low)) if log else low + u * (high - low)
+            values.append(round(value) if "integer" in str(kind) else value)
+        return values
+
+    def ask(self, inputs: Array) -> Array:
+        """Return seconds so far and loss of each row of epoch and hyperparameters; (2, rows)."""
+        tasks = np.full((len(inputs), 1), self.number, dtype=np.int32)
+        seconds, accuracy = self.session.run(None, {"x_cat": tasks, "x_cont": inputs})[0].astype(float)[:, :2].T
+        return np.array([seconds, 1 - accuracy / 100])
+
+    def extreme(self, generator: np.random.Generator, *, best: bool) -> Array:
+        found, width = np.full(self.dimensions, 0.5), 1.0
+        for _ in range(8):  # around what was found, closer each time
+            points = np.clip(found + width * generator.uniform(-1, 1, (LOOKED_AT, self.dimensions)), 0, 1)
+            inputs = np.array([[1 + self.epochs, *self.values(point)] for point in points], dtype=np.float32)
+            losses = self.ask(inputs)[1]
+            found, width = points[losses.argmin() if best else losses.argmax()], width / 2
+        return cast(Array, found)
+
+    def curve(self, point: Array) -> Curve:
+        values = self.values(point)
+        known: list[tuple[float, float]] = []
+
+        def at(epoch: int) -> tuple[float, float]:
+            if epoch > len(known):  # most trials are stopped soon
+                until = next(end for end in (1, 3, 9, 27, self.epochs) if end >= epoch)
+                inputs = np.array([[1 + e, *values] for e in range(len(known), until + 1)], dtype=np.float32)
+                seconds, losses = self.ask(inputs)
+                known.extend(zip(losses[1:], np.maximum(np.diff(seconds), 1e-3), strict=True))
+            return known[epoch - 1]
+
+        return point, at
+
+
+@cache
+def find_tasks(folder: Path) -> list[Task]:
+    """Return the tasks of a folder by name; each process reads them once."""
+    tasks: list[Task] = [Task(file) for file in folder.glob("*.npz")]
+    if (folder / "lcbench.onnx").is_file():
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        session = onnxruntime.InferenceSession(folder / "lcbench.onnx", options)
+        about = json.loads((folder / "lcbench.json").read_text())
+        tasks += [LCBench(session, name, number, about["ranges"]) for name, number in about["tasks"].items()]
+    return sorted(tasks, key=lambda task: task.name)
+
+
+def simulate(strategy: Strategy, task: Task, workers: int, epochs: int) -> Sweep:
+    """Return epoch, second and loss of each improvement in a sweep, and its end."""
+    take, numbers = task.opened(), itertools.count()
+    events: list[tuple[float, int, Trial]] = []
+    improved, lowest, now = [(0.0, 0.0, WORST)], WORST, 0.0
+
+    def train(trial: Trial) -> None:
+        heapq.heappush(events, (now + trial.curve[1](trial.epoch + 1)[1], next(numbers), trial))
+
+    for epoch in range(1, epochs + 1):
+        while len(events) < workers and (trial := strategy.next(take)):
+            train(trial)
+        if not events:  # every row of the table is used
+            break
+        now, _, trial = heapq.heappop(events)
+        trial.epoch += 1
+        loss = trial.curve[1](trial.epoch)[0]
+        if loss < lowest:
+            lowest = loss
+            improved.append((epoch, now, loss))
+        if strategy.report(trial, loss, trial.epoch >= task.epochs or not math.isfinite(loss)) == "CONTINUE":
+            train(trial)
+    return [*improved, (epochs, now, lowest)]
+
+
+class Kept:
+    """Sweeps by task, strategy, workers, epochs and seed; in a file, if there is one."""
+
+    def __init__(self, file: Path | None) -> None:
+        self.file = file
+        lines = file.read_text().splitlines() if file and file.is_file() else []
+        self.sweeps: dict[str, Sweep] = {key: sweep for key, sweep in map(json.loads, lines)}
+
+    def simulated(
+        self, folder: Path, sweeps: Sequence[tuple[str, str, int, int, int]]
+    ) -> Iterator[tuple[Sweep, float]]:
+        """Return these sweeps in their order, each of a task of the folder, a strategy, a seed, workers and epochs, and
+        the seconds of CPU that it took; those that are not there yet are simulated, as many at once as there are cores.
+        """
+        new = [sweep for sweep in sweeps if _key(*sweep) not in self.sweeps]
+        with ProcessPoolExecutor() as pool:
+            found = iter(pool.map(_simulated, itertools.repeat(folder), new))
+            for sweep in sweeps:
+                key = _key(*sweep)
+                took = 0.0
+                if key not in self.sweeps:
+                    self.sweeps[key], took = next(found)
+                    if self.file:
+                        with self.file.open("a") as file:
+                            file.write(json.dumps([key, self.sweeps[key]]) + "\n")
+                yield self.sweeps[key], took
+
+
+def _key(task: str, name: str, seed: int, workers: int, epochs: int) -> str:
+    return f"{task} {name} {workers} {epochs} {seed}"
+
+
+def _simulated(folder: Path, sweep: tuple[str, str, int, int, int]) -> tuple[Sweep, float]:
+    """Simulate one sweep in a process of the pool."""
+    name_of_task, name, seed, workers, epochs = sweep
+    task = next(task for task in find_tasks(folder) if task.name == name_of_task)
+    began = time.process_time()
+    own = zlib.crc32(f"{task.name} {seed}".encode())
+    prior = task.prior(kind, own) if (kind := name.partition("+")[2].partition("+")[2]) else None
+    strategy = make_strategy(name, own, task.dimensions, task.epochs, workers, prior)
+    return simulate(strategy, task, workers, epochs), time.process_time() - began
+
+
+class Board:
+    """What strategies have over each other after so many epochs, each figure with those of redrawn tasks and seeds."""
+
+    def __init__(self, found: Mapping[str, Sequence[Sequence[Array]]], epochs: int, unit: str) -> None:
+        """Compare.
+
+        Args:
+            found: For each strategy and task the sweeps of all seeds.
+            epochs: After which to compare; for seconds, the same share of the shortest sweep of the task.
+            unit: "epochs" or "seconds".
+        """
+        self.names, column = list(found), int(unit == "seconds")
+        generator = np.random.default_rng(0)
+        tasks = len(next(iter(found.values())))
+        self.drawn = generator.integers(tasks, size=(BOOTSTRAPS, tasks))
+        self.drawn[0] = np.arange(tasks)
+        pairs = list(itertools.product(self.names, self.names))
+        self.logs = {pair: np.empty((BOOTSTRAPS, tasks)) for pair in pairs}
+        self.won = {pair: np.empty((BOOTSTRAPS, tasks)) for pair in pairs}
+        for task in range(tasks):
+            ends = [sweep[-1] for name in self.names for sweep in found[name][task]]
+            end = min(at[column] * epochs / at[0] for at in ends)
+            moments = end * np.geomspace(STARTS / epochs, 1, POINTS)
+            finals, medians, weights = {}, {}, {}
+            for name in self.names:
+                lowest = np.array([lowest_at(sweep, moments, column) for sweep in found[name][task]])
+                seeds = generator.integers(len(lowest), size=(BOOTSTRAPS, len(lowest)))
+                seeds[0] = np.arange(len(lowest))
+                finals[name], medians[name] = lowest[:, -1], np.median(lowest[seeds], axis=1)
+                weights[name] = np.array([np.bincount(s, minlength=len(lowest)) for s in seeds]) / len(lowest)
+            for own, other in pairs:
+                target = np.maximum(medians[own][:, -1:], medians[other][:, -1:])
+                took = [(medians[name] <= target).argmax(axis=1) for name in (own, other)]
+                self.logs[own, other][:, task] = np.log(moments[took[1]] / moments[took[0]])
+                less, same = np.less.outer(finals[own], finals[other]), np.equal.outer(finals[own], finals[other])
+                self.won[own, other][:, task] = np.einsum(
+                    "bi,ij,bj->b", weights[own], less + same / 2, weights[other], optimize=True
+                )
+
+    def redrawn(self, figures: Array) -> Array:
+        """Return the mean over tasks, as they are first and then redrawn."""
+        return cast(Array, np.take_along_axis(figures, self.drawn, axis=1).mean(axis=1))
+
+    def speed(self, own: str, other: str) -> Array:
+        return np.exp(self.redrawn(self.logs[own, other]))
+
+    def wins(self, own: str, other: str) -> Array:
+        return self.redrawn(self.won[own, other])
+
+    def rank(self, own: str) -> Array:
+        return 1 + self.redrawn(np.array(sum(1 - self.won[own, other] for other in self.names if other != own)))
+
+    def behind(self, own: str, other: str) -> float:
+        return float((self.logs[own, other][0] < 0).mean())
+
+
+def lowest_at(sweep: Array, moments: Array, column: int) -> Array:
+    """Return the lowest loss at each moment, in epochs (column 0) or seconds (1)."""
+    return cast(Array, sweep[np.searchsorted(sweep[:-1, column], moments, side="right") - 1, 2])
+
+
+def between(figures: Array) -> str:
+    low, high = np.quantile(figures, [0.05, 0.95])
+    return f"{figures[0]:.2f} ({low:.2f} to {high:.2f})"
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Return what reads a whole number from the command line."""
+
+    def number(given: str) -> int:
+        if not given.isdecimal() or int(given) < least:
+            raise argparse.ArgumentTypeError(f"{given}: give a whole number, {least} or more")
+        return int(given)
+
+    return number
+
+
+def why_not(name: str) -> str:
+    """Return why a strategy cannot propose, "" if it can."""
+    try:
+        make_strategy(name, 0, 2, 9, 1).next(lambda point: (point, lambda epoch: (0.0, 1.0)))
+    except Exception as error:  # each package has its own needs
+        return str(error)
+    return ""
+
+
+def main() -> None:
+    options = SweepOptions()
+    default = f"{options.search}+{options.scheduler}"
+    strategies = [default, f"random+{options.scheduler}", "ray-random", "ray-tpe", "optuna"]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", type=Path, default=TABLES, help="folder of .npz, and lcbench.onnx and .json")
+    parser.add_argument("--tasks", choices=["all", "even", "odd"], default="all", help="by their place, from 0")
+    parser.add_argument("--seeds", type=at_least(1), default=8)
+    parser.add_argument("--epochs", nargs="+", type=at_least(STARTS), default=[200, 1000])
+    parser.add_argument("--workers", nargs="+", type=at_least(1), default=[8])
+    parser.add_argument("--strategies", nargs="+", default=strategies)
+    parser.add_argument("--keep", type=Path, help="file of the sweeps")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    logging.disable(logging.WARNING)  # asha tells of each misleading rung
+    kept, names, last = Kept(given.keep), list(dict.fromkeys([*given.strategies, "ray-random"])), max(given.epochs)
+    parts = {"all": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)}
+    for name in names:
+        if reason := why_not(name):
+            parser.error(f"--strategies {name}: {reason}")
+    try:
+        tasks = find_tasks(given.tables)[parts[given.tasks]]
+    except (OSError, ImportError) as error:
+        parser.error(f"--tables {given.tables}: {error}")
+    if not tasks:
+        parser.error(f"--tables {given.tables}: there are no .npz files, and no lcbench.onnx")
+    own = next((name for name in names if "+" in name), names[0])
+    said: dict[str, Any] = {}
+    groups, seeds = list(itertools.product(tasks, names)), given.seeds
+    for workers in given.workers:
+        found: dict[str, list[list[Array]]] = {name: [] for name in names}
+        wanted = [(task.name, name, seed, workers, last) for task, name in groups for seed in range(seeds)]
+        done = kept.simulated(given.tables, wanted)
+        for number, (task, name) in enumerate(groups, 1):
+            sweeps, took = zip(*itertools.islice(done, seeds), strict=True)
+            found[name].append([np.array(sweep) for sweep in sweeps])
+            median, each = np.median([sweep[-1][2] for sweep in sweeps]), sum(took) / seeds
+            of = f"{number:3d} of {len(groups)}"
+            print(f"{of} {task.name:40s} {name:20s} median {median:.5f} ({each:.1f} s a sweep)", flush=True)
+        for unit, epochs in itertools.product(["seconds", "epochs"], sorted(given.epochs)):
+            board = Board(found, epochs, unit)
+            rival = min((name for name in names if "+" not in name), key=lambda name: board.rank(name)[0])
+            print(f"\n{workers} workers, {epochs} epochs, in {unit}; the best rival is {rival}")
+            print(f"{'':20s} {'rank':22s} {'speed over it':22s} {'over ray-random':22s} {'wins over that':22s} behind")
+            for name in sorted(names, key=lambda name: board.rank(name)[0]):
+                figures = board.rank(name), board.speed(name, rival), board.speed(name, "ray-random")
+                columns = [*map(between, figures), between(board.wins(name, "ray-random"))]
+                print(f"{name:20s} {' '.join(f'{c:22s}' for c in columns)} {board.behind(name, 'ray-random'):.0%}")
+            speed, over_random = board.speed(own, rival), board.speed(own, "ray-random")
+            said = {
+                "speedup_best_rival": speed[0],
+                "low": np.quantile(speed, 0.05),
+                "speedup_random": over_random[0],
+                "wins": board.wins(own, rival)[0],
+                "mean_rank": board.rank(own)[0],
+            }
+    print(json.dumps({key: round(float(value), 3) for key, value in said.items()} | {"tasks": len(tasks)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""What happens to sweeps when things go wrong: 27 kinds of fault, each again and again, at random moments.
+
+Sweeps of a tiny train loop run on stand-in HPUs. While all worker groups train, a fault is inflicted at a random
+moment, and when all train again, the next. Sweeps whose driver has ended go on with --resume. Afterwards every trial
+must have ended with the numbers of an undisturbed one (or failed, if that was the fault, with the reason), its metrics
+must be in MLflow once each, and every HPU, process and lock must be free. Prints a table and, last, one JSON object:
+
+    {"kinds": 20, "runs": 100, "lost": 0, "doubled": 0, "leaked": 0}
+
+    python -m tests.tools.faults [KIND ...] [--times 5] [--seed 0] [--results FILE]
+
+Five times each take an hour and a half on 2 cores; with --results what was found is kept, and what is there is not
+done again. Exits with 1 if anything was lost, doubled or leaked. Makes separate file systems
+for the faults "disk" and "stalled-disk", which takes root's rights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT
+from rich.console import Console
+from rich.table import Table
+
+from gaudi_tune.show.trackers.provenance import git_state
+from tests.helpers.mlflow_server import Server
+from tests.tools.faults.check import check
+from tests.tools.faults.disk import file_system_that_fills, file_system_that_stalls
+from tests.tools.faults.inflict import KINDS, Inflict
+from tests.tools.faults.sweep import GROUPS, Sweep
+
+TRIALS_A_FAULT = 8
+"""Enough to last until all groups train again."""
+CONFIRMATIONS_A_FAULT = 10
+"""The same for the trials of the confirmation."""
+WAIT_S = (1.0, 6.0)
+"""How long to wait for the next fault, once all groups train."""
+FILE_SYSTEMS = {"disk": file_system_that_fills, "stalled-disk": file_system_that_stalls}
+"""What mounts the sweep's folder, by the kind of fault that needs a file system of its own."""
+SWEEP_GB = 8
+"""Memory that a sweep may take where the host's is filled, in GiB."""
+WHAT = ("lost", "doubled", "leaked")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one kind of fault did."""
+
+    kind: str
+    code: str
+    """Commit of the code that it was done to."""
+    back_after_s: list[float]
+    """Seconds until all groups trained again, for each time."""
+    faults: dict[str, int]
+    """How often something was lost, doubled, leaked."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; none: all")
+    parser.add_argument("--times", type=int, default=5, help="faults of each kind")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--results", type=Path, help="where to keep what was found, a line for each kind")
+    asked = parser.parse_args()
+    if unknown := set(asked.kinds) - set(KINDS):
+        parser.error(f"no such kinds: {', '.join(unknown)}; there are {', '.join(KINDS)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of every finally
+    print(f"seed {asked.seed}", flush=True)
+    found = read_results(asked.results)
+    for kind in asked.kinds or KINDS:
+        if kind not in found:
+            found[kind] = suffered(kind, asked.times, asked.seed)
+            if asked.results is not None:
+                with asked.results.open("a") as file:
+                    file.write(json.dumps(asdict(found[kind])) + "\n")
+    results = [found[kind] for kind in asked.kinds or KINDS]
+    show(results)
+    counts = {what: sum(result.faults[what] for result in results) for what in WHAT}
+    print(json.dumps({"kinds": len(results), "runs": sum(len(result.back_after_s) for result in results), **counts}))
+    if any(counts.values()):
+        sys.exit(1)
+
+
+def read_results(file: Path | None) -> dict[str, Result]:
+    """Return what was found before, by kind."""
+    lines = file.read_text().splitlines() if file is not None and file.exists() else []
+    return {result.kind: result for result in (Result(**json.loads(line)) for line in lines)}
+
+
+def suffered(kind: str, times: int, seed: int) -> Result:
+    """Let sweeps suffer a kind of fault so many times."""
+    began, faults = time.monotonic(), Counter(dict.fromkeys(WHAT, 0))
+    code = git_state().get(MLFLOW_GIT_COMMIT, "?")  # now: a commit may come while the sweeps run
+    back_after: list[float] = []
+    while len(back_after) < times:
+        missing = times - len(back_after)
+        with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+            done = disturbed(Path(folder), [kind] * missing, random.Random(f"{seed} {kind} {missing}"), faults)
+        if not done:
+            break
+        back_after += done
+    print(f"{kind}: {times} times in {time.monotonic() - began:.0f} s, {dict(faults)}", flush=True)
+    return Result(kind, code, back_after, dict(faults))
+
+
+def disturbed(folder: Path, kinds: Sequence[str], chance: random.Random, faults: Counter[str]) -> list[float]:
+    """Run a sweep that suffers these faults in turn, and count what they cost.
+
+    Returns:
+        For each fault that was inflicted before the sweep was over, the seconds until all groups trained again.
+    """
+    server = Server(folder)
+    server.start()
+    done: list[float] = []
+    storage = folder / "results"
+    storage.mkdir()
+    with FILE_SYSTEMS.get(kinds[0], nullcontext)(storage):
+        grows, confirms = "growing" in kinds, "confirming" in kinds
+        trials = GROUPS if grows or confirms else TRIALS_A_FAULT * (len(kinds) + 1)
+        name, seed = f"faults-{kinds[0]}", chance.randrange(2**31)
+        limit = {"RAY_memory_usage_threshold": memory_limit()} if "host-memory" in kinds else {}
+        seeds = CONFIRMATIONS_A_FAULT * len(kinds) // 2 if confirms else 0
+        own_clock = "clock" in kinds
+        sweep = Sweep(
+            folder, name, server.uri, trials, seed, own_clock=own_clock, variables=limit, grows=grows, seeds=seeds
+        )
+        try:
+            sweep.start()
+            inflict = Inflict(sweep, server, chance)
+            for kind in kinds:
+                if not sweep.wait_for_all(time.time() if done else 0.0):
+                    break
+                time.sleep(chance.uniform(*WAIT_S))
+                done.append(seconds_of_fault(inflict, kind))
+                print(f"  {kind}: all groups train again after {done[-1]:.0f} s", flush=True)
+            sweep.finish()
+            check(sweep)
+        except Exception:
+            sweep.count("lost", 1, traceback.format_exc())
+        finally:
+            sweep.end()
+            server.kill()
+    if sweep.faults.total():
+        print(sweep.printed, flush=True)
+    faults.update(sweep.faults)
+    return done
+
+
+def seconds_of_fault(inflict: Inflict, kind: str) -> float:
+    """Inflict a fault, wait until all groups train again, and return how long that took."""
+    began = time.monotonic()
+    KINDS[kind](inflict)
+    inflict.sweep.wait_for_all(time.time())  # from now: until it took the order, a trial trained
+    return time.monotonic() - began
+
+
+def memory_limit() -> str:
+    """Return the part of the host's memory that Ray lets a sweep and what runs already take."""
+    memory = psutil.virtual_memory()
+    return f"{(memory.total - memory.available + SWEEP_GB * 2**30) / memory.total:.3f}"
+
+
+def show(results: Sequence[Result]) -> None:
+    """Print a table of the faults."""
+    columns = ("fault", "times", *WHAT, "back after, median", "longest", "code")
+    table = Table(*columns, box=None, pad_edge=False)
+    for result in results:
+        counts, seconds = [str(result.faults[what]) for what in WHAT], result.back_after_s or [math.nan]
+        times = [f"{statistics.median(seconds):.0f} s", f"{max(seconds):.0f} s"]
+        table.add_row(result.kind, str(len(result.back_after_s)), *counts, *times, result.code[:7])
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    main()

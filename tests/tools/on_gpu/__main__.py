@@ -1,0 +1,137 @@
+"""The first contact with a GPU, in one command of at most 12 minutes: what the project does there, and how fast.
+
+    python -m tests.tools.on_gpu [--device cpu] [--only tests networks] [--out build/on_gpu]
+
+The parts run one after the other, each in a process, and end at their limits, so that a slow one costs no other:
+
+- ``versions``: the card, the driver, and the versions of torch, Ray and MLflow;
+- ``tests``: those marked ``cuda``;
+- ``recipe``: the sample recipe of BERT, 8 trials;
+- ``networks``: ``tests/tools/benchmarks/full_size.py``, the networks of the five recipes at full size;
+- ``turnaround``: ``tests/tools/benchmarks/trial_turnaround.py``, in three ways.
+
+What a part prints is in the folder of ``--out``, as ``PART.txt``; a table of all parts is printed last. With
+``--device cpu`` everything is small, and no figure means anything: it shows that only the device is missing. The status
+is 1 if a part failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from gaudi_tune.define.options import PROJECT_ROOT
+
+PATIENCE = 3
+"""How many times a part's limit it may take without a GPU."""
+VERSIONS = """
+import json, subprocess, mlflow, ray, torch
+found = {"torch": torch.__version__, "ray": ray.__version__, "mlflow": mlflow.__version__}
+if torch.cuda.is_available():
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    found |= {"cuda": torch.version.cuda, "card": subprocess.run(query, capture_output=True, text=True).stdout.strip()}
+print(json.dumps(found))
+"""
+
+
+class Part(NamedTuple):
+    """A part of the first contact."""
+
+    limit_s: int
+    command: list[str]
+
+
+class Ended(NamedTuple):
+    """How a part ended."""
+
+    status: int | str
+    seconds: float
+    last_line: str
+
+
+def parts_on(device: str, out: Path) -> dict[str, Part]:
+    """Return the parts by name. Their limits add up to less than 12 minutes."""
+    small = device != "cuda"
+    trials = "2" if small else "8"
+    recipe = f"experiments/tune_bert.py --recipe sample --device {device} --num-samples {trials} --confirm 0"
+    recipe += f" --name on-gpu --storage {out}/results --tracking-uri sqlite:///{out}/mlflow.db"
+    networks = "-m tests.tools.benchmarks.full_size " + ("--small --seconds 1" if small else "--seconds 20")
+    turnaround = f"tests/tools/benchmarks/trial_turnaround.py --device {device} --trials {'4' if small else '12'}"
+    turnaround += " --ways reused warm" if small else ""
+    return {
+        "versions": Part(30, ["-c", VERSIONS]),
+        "tests": Part(150, ["-m", "pytest", "-q", "-rs", "-m", "cuda", "tests/tools/on_gpu"]),
+        "recipe": Part(100, recipe.split()),
+        "networks": Part(220, networks.split()),
+        "turnaround": Part(200, turnaround.split()),
+    }
+
+
+def run(name: str, part: Part, device: str, out: Path) -> Ended:
+    """Run a part, and end it with all that it started when its time is over."""
+    limit_s = part.limit_s if device == "cuda" else PATIENCE * part.limit_s
+    own = {"PYTHONPATH": f"{PROJECT_ROOT}:{os.environ.get('PYTHONPATH', '')}", "PYTHONUNBUFFERED": "1"}
+    own |= {} if device == "cuda" else {"ON_GPU_AS": device}
+    printed, began = out / f"{name}.txt", time.monotonic()
+    with printed.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, *part.command],
+            cwd=PROJECT_ROOT,
+            env={**os.environ, **own},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        status: int | str
+        try:
+            status = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            status = f"ended after {limit_s} s"
+        end(process)
+    lines = printed.read_text(errors="replace").splitlines() or [""]
+    return Ended(status, round(time.monotonic() - began, 1), lines[-1])
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End the processes of a part: first as Ctrl-C does, so that Ray ends what it started."""
+    if process.poll() is not None:
+        return
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        os.killpg(process.pid, number)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--only", nargs="+", metavar="PART")
+    parser.add_argument("--out", type=Path, default=PROJECT_ROOT / "build" / "on_gpu")
+    given = parser.parse_args()
+    out: Path = given.out.absolute()
+    out.mkdir(parents=True, exist_ok=True)
+    ended: dict[str, Ended] = {}
+    for name, part in parts_on(given.device, out).items():
+        if given.only and name not in given.only:
+            continue
+        ended[name] = run(name, part, given.device, out)
+        print(f"{name}: status {ended[name].status}, {ended[name].seconds} s: {ended[name].last_line}", flush=True)
+        (out / "parts.json").write_text(json.dumps({name: part._asdict() for name, part in ended.items()}, indent=1))
+    print(f"\n{'part':12} {'status':>8} {'seconds':>8}")
+    for name, part_ended in ended.items():
+        print(f"{name:12} {part_ended.status!s:>8} {part_ended.seconds:8}")
+    return int(any(part_ended.status != 0 for part_ended in ended.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

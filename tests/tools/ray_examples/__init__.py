@@ -1,0 +1,1 @@
+"""Runs Ray Tune's public examples; ``python -m tests.tools.ray_examples --help`` says how."""

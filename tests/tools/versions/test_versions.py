@@ -1,0 +1,46 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tools.versions.__main__ import COMBINATIONS, CURRENT, check, combinations, run_tests
+
+SOME_TESTS = """
+import pytest
+
+def test_that_passes(): pass
+def test_that_fails(): assert 1 == 2
+@pytest.fixture
+def broken(): raise OSError
+def test_whose_fixture_fails(broken): pass
+@pytest.mark.skip
+def test_that_is_skipped(): pass
+@pytest.mark.workers
+def test_that_is_not_quick(): pass
+"""
+
+
+@pytest.mark.processes
+def test_what_passed_and_what_failed_is_told(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    workers\n    processes\n")
+    (tmp_path / "test_some.py").write_text(SOME_TESTS)
+    passed, failed = run_tests(Path(sys.executable), tmp_path, tmp_path / "tests.xml")
+    assert passed == 1
+    assert failed == ["test_some::test_that_fails", "test_some::test_whose_fixture_fails"]
+
+
+@pytest.mark.processes
+def test_a_python_that_is_not_there_is_a_row_that_says_so(tmp_path: Path) -> None:
+    row = check("3.99", CURRENT, tmp_path / "environment")
+    assert (row.python, row.passed, row.failed) == ("3.99", None, None)
+    assert "uv ended with status 2" in row.remarks
+    assert "No interpreter found for Python 3.99" in row.remarks
+
+
+def test_without_options_the_claimed_combinations_run() -> None:
+    assert combinations([], []) == COMBINATIONS
+
+
+def test_with_options_all_their_combinations_run() -> None:
+    assert combinations(["3.12", "3.13"], ["2.11"]) == [("3.12", "2.11"), ("3.13", "2.11")]
+    assert combinations(["3.12"], []) == [("3.12", CURRENT)]
