@@ -62,9 +62,8 @@ ui: $(READY) ## Open MLflow on the local store: http://127.0.0.1:5000 (make ui P
 server: $(READY) ## Start the team's MLflow server on this machine: PostgreSQL, passwords (mlflow/README.md)
 	mlflow/server.sh
 
-benchmarks: $(READY) ## Measure trial turnaround, memory, the cost of tracking and of resuming, about 20 minutes
+benchmarks: $(READY) ## Measure trial turnaround, memory, the cost of tracking and of resuming, about 13 minutes
 	$(BIN)/python tests/tools/benchmarks/trial_turnaround.py
-	$(BIN)/python tests/tools/benchmarks/image_turnaround.py
 	$(BIN)/python tests/tools/benchmarks/memory.py
 	$(BIN)/python tests/tools/benchmarks/tracking.py
 	$(BIN)/python tests/tools/benchmarks/resume.py

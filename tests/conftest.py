@@ -40,8 +40,8 @@ STARTERS = {"ray_here": "workers", "bucket": "processes", "team": "processes", "
 """The marks that fixtures give: that of Ray, of an S3 store, of PostgreSQL, and of MLflow's server."""
 STARTS_A_PROCESS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
 """Python's audit events."""
-MAY_START = ("git", "hl-smi")
-"""Programs that quick tests may start: they end at once."""
+MAY_START = ("git", "hl-smi", "fc-list")
+"""Programs that quick tests may start: they end at once. matplotlib lists a machine's fonts with the last."""
 quick_test: str | None = None
 """The quick test that runs in this process."""
 
