@@ -2,8 +2,8 @@
 
 Ray Tune's own controller, its files, and this project's searcher, scheduler, state, tracker and snapshots are the real
 ones. The groups are simulated (:mod:`tests.tools.benchmarks.simulated_groups`): each reports about every 10 s of a
-clock that jumps where the driver would wait, and waits itself while the driver is busy, which counts. Left out is what other
-threads do in the real time that is not there: the study's database, the delivery to MLflow, the pictures and the
+clock that jumps where the driver would wait, and waits itself while the driver is busy, which counts. Left out is what
+other threads do in the real time that is not there: the study's database, the delivery to MLflow, the pictures and the
 terminal. Then a line for plain Ray Tune with ``OptunaSearch`` and ``ASHAScheduler`` on the same groups, for as long as
 ``--plain-minutes`` allows. Prints, last, one JSON object:
 
