@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,12 @@ import numpy as np
 
 from gaudi_tune.base.errors import first_line
 from gaudi_tune.base.node_cache import fingerprint, prepare_once
+from gaudi_tune.base.words import shown
 from gaudi_tune.data.configs import TextConfig, limited
 from gaudi_tune.data.encoder import encoder_config, positions
 from gaudi_tune.data.held_out import Split, rows_of, rows_to_validate
 from gaudi_tune.data.pretrained import from_pretrained
-from gaudi_tune.data.text_files import Number, Table, class_names, read_files
+from gaudi_tune.data.text_files import Number, Table, read_files, values_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -37,7 +38,7 @@ TEXTS_AT_A_TIME = 1000
 DEVIATIONS = 5
 """If rows have fewer classes than expected in a random sample, by this many standard deviations, they are not
 random."""
-TOKENIZED_FORMAT = 5
+TOKENIZED_FORMAT = 6
 """Version of the tokenized data. It is raised when the data of the same texts changes."""
 ABOUT_FILE, TOKENIZER_FOLDER = "about.json", "tokenizer"
 
@@ -179,6 +180,7 @@ def _load_texts(config: TextConfig) -> tuple[dict[str, LabelledTexts], list[str]
     if not any(len(_column(config, table, config.text_column)) for table in tables.get("train", [])):
         raise ValueError("there is nothing to train on; give a split or file 'train' with rows")
     train = _labelled(config, tables["train"])
+    notes += _parts_with_equal_rows(config, tables)
     validation = next((name for name in VALIDATION_SPLITS if name in tables), None)
     if validation is None:
         splits = _split_off_validation(train)
@@ -202,7 +204,29 @@ def _load_texts(config: TextConfig) -> tuple[dict[str, LabelledTexts], list[str]
     if config.hold_out:
         public_test = tables.get("test") if validation != "test" else None
         splits |= _test_data(config, splits["val"], public_test, labels, notes)
-    return splits, labels, notes
+    return splits, labels, [*notes, *_same_texts(splits)]
+
+
+def _parts_with_equal_rows(config: TextConfig, tables: Mapping[str, Sequence[Table]]) -> Iterator[str]:
+    """Yield a remark on each part of a split that has rows of earlier parts of the same split."""
+    for parts in tables.values():
+        earlier_rows = set[tuple[str, ...]]()
+        for part in parts if len(parts) > 1 else ():
+            columns = [map(str, part.values.get(name, ())) for name in _columns(config)]
+            rows = [*zip(*columns, strict=False)]  # a part may lack a column, which is answered where it is needed
+            if common := sum(row in earlier_rows for row in rows):
+                place = shown(part.place)
+                yield f"{common} of {len(rows)} rows of {place} are the same as rows of its split's other parts"
+            earlier_rows |= {*rows}
+
+
+def _same_texts(splits: Mapping[str, LabelledTexts]) -> Iterator[str]:
+    """Yield a remark on each split that has texts of another, which its scores should not depend on."""
+    for split, other in (("val", "train"), ("test", "train"), ("test", "val")):
+        if split in splits:
+            others = {*splits[other].texts}
+            if common := sum(text in others for text in splits[split].texts):
+                yield f"{common} of {len(splits[split].texts)} texts of {split} are the same as texts of {other}"
 
 
 def _split_off_validation(texts: LabelledTexts) -> dict[str, LabelledTexts]:
@@ -242,7 +266,7 @@ def _labelled(config: TextConfig, tables: list[Table]) -> LabelledTexts:
     texts: list[str] = []
     labels: list[str] = []
     for table in tables:
-        columns = [_column(config, table, column) for column in (config.text_column, config.label_column)]
+        columns = [_column(config, table, name) for name in _columns(config)]
         offset = len(labels)
         for text, label in zip(*columns, strict=True):
             try:
@@ -251,6 +275,10 @@ def _labelled(config: TextConfig, tables: list[Table]) -> LabelledTexts:
             except ValueError as error:  # noqa: PERF203
                 raise ValueError(f"row {len(labels) - offset + 1} of {table.place} (the first is 1) {error}") from error
     return LabelledTexts(texts, labels)
+
+
+def _columns(config: TextConfig) -> tuple[str, str]:
+    return config.text_column, config.label_column
 
 
 def _column(config: TextConfig, table: Table, name: str) -> Sequence[Any]:
@@ -297,11 +325,11 @@ def _shortened(value: str) -> str:
 
 def _tables(config: TextConfig) -> tuple[dict[str, list[Table]], list[str]]:
     """Return the tables of each split, of files or of a data set on the hub, and remarks."""
-    columns = (config.text_column, config.label_column)
+    columns = _columns(config)
     path = Path(config.data).expanduser()
     if config.data and os.path.exists(path):
         return read_files(path, columns)
-    from datasets import ClassLabel, disable_progress_bars, load_dataset
+    from datasets import disable_progress_bars, load_dataset
 
     disable_progress_bars()
     try:
@@ -314,13 +342,7 @@ def _tables(config: TextConfig) -> tuple[dict[str, list[Table]], list[str]]:
             f"no such file or folder here, and the hub lacks it or cannot be reached ({first_line(error)}). Give a "
             f"local path or a name on the hub."
         ) from error
-    tables = {}
-    for split, rows in loaded.items():
-        values = {name: list(rows[name]) for name in columns if name in rows.column_names}
-        for name in values:
-            if isinstance(rows.features[name], ClassLabel):
-                values[name] = class_names(rows.features[name], values[name])
-        tables[split] = [Table(f"the split {split}", rows.column_names, values)]
+    tables = {split: [Table(f"the split {split}", *values_of(rows, columns))] for split, rows in loaded.items()}
     return tables, []
 
 

@@ -1,4 +1,5 @@
-"""Reads tables of texts from CSV, TSV, JSON, JSON Lines and parquet files, with each value as its file has it."""
+"""Reads tables of texts from CSV, TSV, JSON, JSON Lines and parquet files, and from what ``save_to_disk`` of datasets
+wrote, with each value as its file has it."""
 
 from __future__ import annotations
 
@@ -10,20 +11,29 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from gaudi_tune.base.errors import first_line
 from gaudi_tune.base.files import files_below
 from gaudi_tune.base.words import shown
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 SPLIT_WORDS = {
     "train": {"train", "training"},
     "validation": {"validation", "valid", "dev", "val"},
     "test": {"test", "testing", "eval", "evaluation"},
 }
-"""Words in the name of a file or of a folder above it that say to which split it belongs, as for datasets."""
+"""Words in the name of a file or of a folder above it that say to which split it belongs, as for datasets. Each may
+have "set", "data" or the like at its end, as in trainset.csv."""
+SPLIT_WORD_ENDS = re.compile(r"(?<=.)(set|data|file|split|part|rows)$")
+WORD_BORDERS = re.compile(r"[\W_0-9]+|(?<=[a-z])(?=[A-Z])")
+"""What divides a name into words: test_2, TestData."""
 PLAIN_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 """What counts as a number in a CSV file."""
+SAVED_STATE, SAVED_SPLITS = "state.json", "dataset_dict.json"
+"""The file that ``save_to_disk`` of datasets writes beside the rows of a split, and the one above the splits."""
 
 
 class Number(str):
@@ -52,16 +62,18 @@ class Table:
 def read_files(data: Path, columns: Sequence[str]) -> tuple[dict[str, list[Table]], list[str]]:
     """Return the tables of each split in a file or a folder, and remarks on files that are in no split.
 
-    A file is training data as a whole. The files in a folder belong to splits by the words in their names.
+    A file is training data as a whole. The files in a folder belong to splits by the words in their names. Where no
+    name has such a word, one file, or several that differ in a number, are training data.
 
     Raises:
-        ValueError: There are no such files, or one cannot be read; the message says which, and why.
+        ValueError: There are no such files, one cannot be read, or their names do not say which of them are for
+            training; the message says which, and why.
     """
     if data.is_file():
         if _reader(data) is None:
             raise ValueError(f"a file must be one of {', '.join(READERS)}, but this is {data.suffix!r}")
         return {"train": [_read_table(data, columns)]}, []
-    files = [file for file in files_below(data) if _reader(file)]
+    files = _readable_below(data)
     if not files:
         raise ValueError(f"there are no files in the folder that end in {', '.join(READERS)}; put in train.* and val.*")
     by_split: dict[str | None, list[Path]] = {}
@@ -69,6 +81,11 @@ def read_files(data: Path, columns: Sequence[str]) -> tuple[dict[str, list[Table
         by_split.setdefault(_split_of(file.relative_to(data)), []).append(file)
     leftovers = by_split.pop(None, [])
     if not by_split:
+        if len({re.sub("[0-9]+", "", str(file)) for file in leftovers}) > 1:
+            raise ValueError(
+                f"no name of its {len(leftovers)} files, such as {shown(str(leftovers[0].relative_to(data)))}, says "
+                f"which are for training; name them train*, val* and test*, or put them into folders of these names"
+            )
         by_split, leftovers = {"train": leftovers}, []
     names = {split: [shown(str(file.relative_to(data))) for file in parts] for split, parts in by_split.items()}
     notes = [
@@ -80,10 +97,18 @@ def read_files(data: Path, columns: Sequence[str]) -> tuple[dict[str, list[Table
     return {str(split): [_read_table(file, columns) for file in parts] for split, parts in by_split.items()}, notes
 
 
+def _readable_below(folder: Path) -> list[Path]:
+    """Return the files that can be read, and in place of the files that save_to_disk wrote their folders."""
+    files = files_below(folder)
+    saved = sorted({file.parent for file in files if file.name == SAVED_STATE and _reader(file.parent)})
+    others = [file for file in files if _reader(file) and file.name != SAVED_SPLITS and file.parent not in saved]
+    return sorted([*saved, *others])
+
+
 def _split_of(file: Path) -> str | None:
     """Return the split that a file's name says, or else that of the nearest folder above it; None if none does."""
     for name in (file.name, *(folder.name for folder in file.parents)):
-        words = set(re.split(r"[\W_0-9]+", name.lower()))
+        words = {SPLIT_WORD_ENDS.sub("", word.lower()) for word in WORD_BORDERS.split(name)}
         splits = [split for split, names in SPLIT_WORDS.items() if words & names]
         if len(splits) > 1:
             raise ValueError(f"the name of {file} belongs to the splits {' and '.join(splits)}; rename it")
@@ -93,6 +118,8 @@ def _split_of(file: Path) -> str | None:
 
 
 def _reader(file: Path) -> Callable[[Path, Sequence[str]], tuple[Sequence[str], Mapping[str, Sequence[Any]]]] | None:
+    if (file / SAVED_STATE).is_file() and (file / "dataset_info.json").is_file():
+        return _read_saved
     suffixes = [suffix.lower() for suffix in file.suffixes[-2:]]
     if suffixes[-1:] == [".gz"]:
         return READERS.get(suffixes[0]) if len(suffixes) == 2 and suffixes[0] != ".parquet" else None
@@ -100,7 +127,7 @@ def _reader(file: Path) -> Callable[[Path, Sequence[str]], tuple[Sequence[str], 
 
 
 def _read_table(file: Path, columns: Sequence[str]) -> Table:
-    if not file.stat().st_size:
+    if file.is_file() and not file.stat().st_size:
         raise ValueError(f"the file {file} is empty; give one with a text and a class in each row")
     reader = _reader(file)
     assert reader is not None
@@ -228,6 +255,23 @@ def _read_parquet(file: Path, columns: Sequence[str]) -> tuple[list[str], dict[s
         if isinstance(feature := features.get(name), ClassLabel):
             values[name] = class_names(feature, column)
     return names, values
+
+
+def _read_saved(folder: Path, columns: Sequence[str]) -> tuple[list[str], dict[str, Sequence[Any]]]:
+    from datasets import load_from_disk
+
+    return values_of(load_from_disk(str(folder)), columns)
+
+
+def values_of(rows: Dataset, columns: Sequence[str]) -> tuple[list[str], dict[str, Sequence[Any]]]:
+    """Return the names of all columns of a data set, and the values of those that are asked for and exist."""
+    from datasets import ClassLabel
+
+    values: dict[str, Sequence[Any]] = {name: list(rows[name]) for name in columns if name in rows.column_names}
+    for name, column in values.items():
+        if isinstance(feature := rows.features[name], ClassLabel):
+            values[name] = class_names(feature, column)
+    return rows.column_names, values
 
 
 def class_names(feature: Any, values: Sequence[int | None]) -> list[str | None]:

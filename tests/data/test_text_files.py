@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from datasets import ClassLabel, Dataset, Features, Value
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, concatenate_datasets
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from transformers import BertConfig as Encoder
@@ -195,9 +195,12 @@ def test_a_plan_says_what_is_divided_limited_and_left_aside(encoder: str, tmp_pa
     assert [fact.removeprefix("data: ") for fact in facts[1:]] == [
         "the split train is made of 2 files: train-0.csv, train-1.csv",
         "left aside contest.csv: its name belongs to no split",
+        f"10 of 10 rows of {tmp_path / 'train-1.csv'} are the same as rows of its split's other parts",
         f"the test part is left aside: there is no column 'label' in {tmp_path / 'test.csv'}; the columns are text. "
         "Name the right one with --set label_column=NAME.",
         "half of the validation texts are held out for the confirmation",
+        "5 of 5 texts of val are the same as texts of train",
+        "5 of 5 texts of test are the same as texts of train",
         "15 of 20 texts of train are used (train_samples=15; 0: all)",
         "2 of 5 texts of val are used (val_samples=2; 0: all)",
         "2 of 5 texts of test are used (val_samples=2; 0: all)",
@@ -287,3 +290,70 @@ def test_classes_of_a_parquet_file_of_datasets_keep_their_names(encoder: str, tm
     rows = Dataset.from_dict({"text": ["a", "b"] * 3, "label": [1, 0] * 3}, features=features)
     rows.to_parquet(tmp_path / "a.parquet")
     assert sorted(set(rows_of(config_of(tmp_path / "a.parquet", encoder)))) == [("a", "good"), ("b", "bad")]
+
+
+@pytest.mark.parametrize(
+    ("train", "other"),
+    [
+        ("trainset.csv", "testset.csv"),
+        ("TrainData.csv", "TestData.csv"),
+        ("Train2024.csv", "Val2024.csv"),
+        ("my-training_rows.csv", "my-devset.csv"),
+        ("a/trainFile.csv", "b/EvalFile.csv"),
+        ("trainset/part.csv", "testset/part.csv"),
+    ],
+)
+def test_a_split_is_known_by_each_word_of_a_name(train: str, other: str, encoder: str, tmp_path: Path) -> None:
+    for name, text in ((train, "to train"), (other, "to validate")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write_csv(tmp_path / name, [(text, label) for label in ("good", "bad")])
+    data = tokenized(config_of(tmp_path, encoder))
+    assert data.sizes == {"train": 2, "val": 2}
+    assert [text for text, _ in rows_of(config_of(tmp_path, encoder))] == ["to train"] * 2 + ["to validate"] * 2
+
+
+@pytest.mark.parametrize(
+    "names", [("mytrain.csv", "myval.csv"), ("data.csv", "holdout.csv"), ("contest.csv", "latest.jsonl")]
+)
+def test_files_whose_names_say_no_split_are_not_all_training_data(
+    names: tuple[str, str], encoder: str, tmp_path: Path
+) -> None:
+    for name in names:
+        write_csv(tmp_path / name, FEW)
+    with pytest.raises(
+        ValueError, match=r"no name of its 2 files, such as .*, says which are for training; name them t"
+    ):
+        check_texts(config_of(tmp_path, encoder))
+
+
+def test_numbered_files_are_training_data(encoder: str, tmp_path: Path) -> None:
+    write_csv(tmp_path / "part-01.csv", FEW[:4])
+    write_csv(tmp_path / "part-02.csv", FEW[4:])
+    facts = check_texts(config_of(tmp_path, encoder))[0]
+    assert "data: the split train is made of 2 files: part-01.csv, part-02.csv" in facts
+
+
+@pytest.mark.parametrize("other", ["train.csv.gz", "backup/train.csv", "train_old.csv", "train.parquet"])
+def test_rows_that_are_there_twice_are_said(other: str, encoder: str, tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", FEW)
+    (tmp_path / other).parent.mkdir(exist_ok=True)
+    if other.endswith(".gz"):
+        (tmp_path / other).write_bytes(gzip.compress((tmp_path / "train.csv").read_bytes()))
+    else:
+        (write_parquet if other.endswith(".parquet") else write_csv)(tmp_path / other, FEW)
+    config = config_of(tmp_path, encoder)
+    facts = "\n".join(check_texts(config)[0])
+    assert re.search(r"data: 10 of 10 rows of .* are the same as rows of its split's other parts", facts)
+    rows = rows_of(config)
+    common = {*rows[:16]} & {*rows[16:]}
+    assert f"data: {len(common)} of 4 texts of val are the same as texts of train" in facts
+
+
+def test_what_datasets_saved_to_disk_is_read(encoder: str, tmp_path: Path) -> None:
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["bad", "good"])})
+    train = Dataset.from_dict({"text": ["a", "b"], "label": [1, 0]}, features=features)
+    test = Dataset.from_dict({"text": ["c"], "label": [1]}, features=features)
+    DatasetDict({"train": train, "test": test}).save_to_disk(tmp_path / "splits")
+    assert rows_of(config_of(tmp_path / "splits", encoder)) == [("a", "good"), ("b", "bad"), ("c", "good")]
+    concatenate_datasets([train] * 3).save_to_disk(tmp_path / "rows")
+    assert sorted({*rows_of(config_of(tmp_path / "rows", encoder))}) == [("a", "good"), ("b", "bad")]
