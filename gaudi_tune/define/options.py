@@ -214,7 +214,7 @@ class TrackingOptions:
     register: Annotated[AnyText | None, shown("NAME"), MAY_CHANGE] = None
     """Register the best model in MLflow under this name."""
     notify: Annotated[Text | None, shown("URL"), NOT_KEPT] = field(default=None, repr=False)
-    """Webhook to post a new best, the end or a failure to."""
+    """Webhook to post the end or the failure of the sweep to."""
 
 
 @dataclass(frozen=True, kw_only=True)
