@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import requests
@@ -37,7 +38,7 @@ def webhook(option: str | None) -> str | None:
     address = option or os.environ.get(VARIABLE) or None
     if address is not None and not re.fullmatch(r"https?://[^\s/?#]\S*", address):
         raise SweepError(
-            f"--notify (or ${VARIABLE}): an address begins with https:// or http:// and a host; give that of a webhook"
+            f"--notify (or ${VARIABLE}): the webhook's address must begin with https:// or http:// and a host"
         )
     return address
 
@@ -56,7 +57,7 @@ class Notify:
     def tick(self, state: SweepState) -> None:
         """Do nothing: only the end is posted."""
 
-    def _message(self, summary: dict[str, Any]) -> dict[str, Any]:
+    def _message(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         """Return the message. Slack, Teams and Mattermost show its ``text``, Discord its ``content``."""
         experiment, best, early_end = self._plan.experiment, summary["best"], summary["ended_early"]
         event = "ended" if exit_status(summary) == 0 else "failed"
