@@ -36,9 +36,5 @@ class Cpu(DeviceType):
     def worker_resources(self, trials_per_device: int = 1) -> dict[str, float]:
         return {"CPU": CPUS_PER_WORKER / trials_per_device}
 
-    @override
-    def ray_cores(self, count: int) -> int:
-        return count * CPUS_PER_WORKER  # they are the devices, and no others may be booked
-
 
 CPU = Cpu(kind="cpu", resource="CPU", backend="gloo", bf16=False)

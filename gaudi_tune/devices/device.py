@@ -75,9 +75,10 @@ class DeviceType(WorkerSide):
     def ray_cores(self, count: int) -> int:
         """Return how many cores Ray may book on a machine with this many devices.
 
-        Each device has a worker that books cores. On a host with fewer cores workers are slow, but they run.
+        Each device has a worker that books cores. The others are for what train loops start through Ray, such as a
+        remote function. That all share the cores of the machine makes them slow, but nothing waits for ever.
         """
-        return max(count * CPUS_PER_WORKER, os.cpu_count() or 1)
+        return count * CPUS_PER_WORKER + (os.cpu_count() or 1)
 
     def ray_resources(self, count: int) -> dict[str, float]:
         """Return the resources to start Ray with for this many devices; empty if Ray finds them itself."""

@@ -38,6 +38,7 @@ from gaudi_tune.group.last_written import LastWritten
 from gaudi_tune.group.mailbox import MAILBOX
 from gaudi_tune.group.passing import pack, unpack
 from gaudi_tune.private import ray_train
+from gaudi_tune.private.ray_tasks import tasks_outside_trial
 from gaudi_tune.private.torch import process_group_kept
 from gaudi_tune.training.notice import NoticeBoard
 from gaudi_tune.training.session import (
@@ -55,6 +56,7 @@ logger = logging.getLogger(__name__)
 def serve_trials(config: dict[str, Any]) -> None:
     """Run the train loop for one trial after another, as commands tell it. This is the TorchTrainer's train loop."""
     device: DeviceType = config["device"]
+    tasks_outside_trial()
     os.environ.update({**config["environment"], DEVICE: device.kind})
     device.torch_device()
     device.synchronize()  # acquires the device here: an error fails the group, which is retried, and not a trial
@@ -207,7 +209,11 @@ def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, dev
     session = _WarmSession(measured, start, TrialCounts(device))
     measured.metrics.take()  # the time between two trials belongs to neither
     try:
-        with open_session(session), ray_train.answered_by(report, get_checkpoint, session.folder):
+        continues = start["checkpoint"] is not None
+        with (
+            open_session(session),
+            ray_train.answered_by(report, get_checkpoint, session.folder, continues=continues),
+        ):
             cleaner.run(start["config"], session.folder.name)
         next_command = session.finished()
     except _TrialStopped as stopped:

@@ -42,6 +42,10 @@ from ray.train.v2._internal.execution.worker_group import worker_group as group_
 # The class of its worker actors; a worker group has it as an attribute.
 from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
 
+# What ray.train.get_context() returns in a worker.
+from ray.train.v2.api.context import DistributedTrainContext
+from ray.train.v2.api.reported_checkpoint import ReportedCheckpoint, ReportedCheckpointStatus
+
 __all__ = [
     "ENABLE_PREEMPTION_WATCHER",
     "START_TIMEOUT_S",
@@ -105,35 +109,78 @@ def end_workers(worker_group: Any, within_s: float) -> None:
     ray.wait(exits, num_returns=len(exits), timeout=within_s)
 
 
+class _TrainAnswers(DistributedTrainFnUtils):
+    """What answers ``ray.train`` in a worker of a sweep."""
+
+    def __init__(
+        self,
+        report: Callable[[Mapping[str, Any], Any], None],
+        get_checkpoint: Callable[[], Any],
+        experiment: str,
+        knows_reports: Callable[[], bool],
+    ) -> None:
+        """Answer with these. ``knows_reports`` says whether this worker knows all that the trial has reported."""
+        self._report, self._get_checkpoint, self._experiment = report, get_checkpoint, experiment
+        self._knows_reports = knows_reports
+        self._reported = list[ReportedCheckpoint]()
+
+    def report(
+        self,
+        metrics: Mapping[str, Any],
+        checkpoint: Any = None,
+        checkpoint_dir_name: str | None = None,
+        checkpoint_upload_mode: Any = None,
+        delete_local_checkpoint_after_upload: bool | None = None,
+        checkpoint_upload_fn: Callable[[Any, str], Any] | None = None,
+        validation: Any = False,
+    ) -> None:
+        for name, value in {"checkpoint_upload_fn": checkpoint_upload_fn, "validation": validation}.items():
+            if value:
+                raise ValueError(f"report({name}=...): a sweep does not call it; do that in the train loop")
+        self._report(metrics, checkpoint)
+        if checkpoint is not None:
+            committed = ReportedCheckpointStatus.COMMITTED
+            self._reported.append(ReportedCheckpoint(checkpoint, dict(metrics), committed))
+
+    def get_checkpoint(self) -> Any:
+        return self._get_checkpoint()
+
+    def get_context(self) -> DistributedTrainContext:
+        context = DistributedTrainContext()
+        context.get_experiment_name = lambda: self._experiment  # type: ignore[method-assign]  # not the worker group's
+        return context
+
+    def get_all_reported_checkpoints(self, *how_to_wait: Any, **options: Any) -> list[ReportedCheckpoint]:
+        if not self._knows_reports():
+            raise RuntimeError(
+                "get_all_reported_checkpoints(): in a sweep only rank 0 knows what was reported, and no longer after a "
+                "trial has continued from a checkpoint; keep a list in the checkpoint"
+            )
+        return list(self._reported)
+
+    def get_dataset_shard(self, dataset_info: Any) -> Any:
+        raise KeyError(f"there is no dataset {dataset_info.dataset_name!r}: load your data in the train loop")
+
+
 @contextmanager
 def answered_by(
-    report: Callable[[Mapping[str, Any], Any], None], get_checkpoint: Callable[[], Any], folder: Path
+    report: Callable[[Mapping[str, Any], Any], None],
+    get_checkpoint: Callable[[], Any],
+    folder: Path,
+    *,
+    continues: bool = False,
 ) -> Iterator[None]:
     """Replace ``report()`` and ``get_checkpoint()`` of ``ray.train`` and ``ray.tune`` in this worker inside the block.
 
-    A loop that is written for Ray calls them, whether it imports the module or the functions. There are no earlier
-    checkpoints and no data sets here, so Ray Train's functions for these return [] and raise a KeyError.
+    A loop that is written for Ray calls them, whether it imports the module or the functions. What a sweep does not do
+    raises an error: data sets, validation and uploads of Ray Train's.
 
     Args:
         report: Takes metrics, and a checkpoint or None.
         get_checkpoint: Returns a checkpoint, or None.
         folder: The trial's folder, which ``ray.tune.get_context()`` tells; its name is the trial's.
+        continues: Whether the trial has reported before, in another process.
     """
-
-    class Answers(DistributedTrainFnUtils):
-        def report(
-            self, metrics: Mapping[str, Any], checkpoint: Any = None, *how_to_upload: Any, **options: Any
-        ) -> None:
-            report(metrics, checkpoint)
-
-        def get_checkpoint(self) -> Any:
-            return get_checkpoint()
-
-        def get_all_reported_checkpoints(self, *how_to_wait: Any, **options: Any) -> list[Any]:
-            return []
-
-        def get_dataset_shard(self, dataset_info: Any) -> Any:
-            raise KeyError(f"there is no dataset {dataset_info.dataset_name!r}: load your data in the train loop")
 
     class TuneAnswers(SimpleNamespace):
         def report(self, metrics: Mapping[str, Any], checkpoint: Any = None) -> None:
@@ -148,7 +195,13 @@ def answered_by(
             return get_checkpoint()
 
     original, original_session = get_train_fn_utils(), tune_session._session
-    set_train_fn_utils(Answers())
+    answers = _TrainAnswers(
+        report,
+        get_checkpoint,
+        experiment=folder.parent.name,
+        knows_reports=lambda: not continues and original.get_context().get_world_rank() == 0,
+    )
+    set_train_fn_utils(answers)
     tune_session._session = TuneAnswers(
         trial_id=folder.name, trial_name=folder.name, trial_dir=str(folder), trial_resources=None,
         experiment_name=folder.parent.name,

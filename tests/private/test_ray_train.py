@@ -205,20 +205,24 @@ def test_a_function_runs_on_all_workers_in_time_or_not_on_all(monkeypatch: pytes
 
 def test_calls_of_a_loop_for_ray_are_answered_inside_a_block_alone(tmp_path: Path) -> None:
     reported: list[Any] = []
-    usual = train_fn_utils.LocalTrainFnUtils("", world_rank=1)
+    folder = tmp_path / "sweep" / "trial-007"
+    usual = train_fn_utils.LocalTrainFnUtils("")
     train_fn_utils.set_train_fn_utils(usual)
     try:
-        with ray_train.answered_by(lambda *said: reported.append(said), lambda: "a checkpoint", tmp_path / "trial-007"):
+        with ray_train.answered_by(lambda *said: reported.append(said), lambda: "a checkpoint", folder):
             ray.train.report({"loss": 0.5})
             ray.train.report({"loss": 0.4}, checkpoint="written", checkpoint_dir_name="mine")
             ray.tune.report({"loss": 0.3}, checkpoint="written, too")
             assert ray.tune.get_checkpoint() == "a checkpoint"
             assert ray.tune.get_context().get_trial_name() == "trial-007"
-            assert ray.tune.get_context().get_trial_dir() == str(tmp_path / "trial-007")
-            assert tune_session.get_session().world_rank == 1
+            assert ray.tune.get_context().get_trial_dir() == str(folder)
             assert ray.train.get_checkpoint() == "a checkpoint"
-            assert ray.train.get_context() is not None
-            assert ray.train.get_all_reported_checkpoints(timeout_s=5) == []
+            assert ray.train.get_context().get_experiment_name() == "sweep"
+            (earlier,) = ray.train.get_all_reported_checkpoints(timeout_s=5)
+            assert (earlier.checkpoint, earlier.metrics) == ("written", {"loss": 0.4})
+            for not_done in ({"validation": True}, {"checkpoint_upload_fn": print}):
+                with pytest.raises(ValueError, match=f"{next(iter(not_done))}=...\\): a sweep does not call it"):
+                    ray.train.report({"loss": 0.2}, checkpoint="written", **not_done)
             # What Ray asks its context for first is there in a worker alone.
             with pytest.raises(KeyError, match="there is no dataset 'train': load your data in the train loop"):
                 train_fn_utils.get_train_fn_utils().get_dataset_shard(DatasetShardMetadata("train", world_rank=0))
@@ -227,6 +231,18 @@ def test_calls_of_a_loop_for_ray_are_answered_inside_a_block_alone(tmp_path: Pat
         train_fn_utils.set_train_fn_utils(None)
     assert reported == [({"loss": 0.5}, None), ({"loss": 0.4}, "written"), ({"loss": 0.3}, "written, too")]
     assert ray.tune.get_checkpoint() is None
+
+
+@pytest.mark.parametrize(("rank", "continues"), [(1, False), (0, True)])
+def test_who_cannot_know_all_reported_checkpoints_says_so(rank: int, continues: bool, tmp_path: Path) -> None:
+    train_fn_utils.set_train_fn_utils(train_fn_utils.LocalTrainFnUtils("", world_rank=rank))
+    try:
+        with ray_train.answered_by(lambda *said: None, lambda: None, tmp_path, continues=continues):
+            assert tune_session.get_session().world_rank == rank
+            with pytest.raises(RuntimeError, match="in a sweep only rank 0 knows what was reported"):
+                ray.train.get_all_reported_checkpoints()
+    finally:
+        train_fn_utils.set_train_fn_utils(None)
 
 
 def test_a_lean_trainer_has_all_callbacks_of_ray_but_the_dispensable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,46 @@
+"""What a train loop starts through Ray in a worker: where Ray places it, and Ray's hook before each start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray import actor, remote_function
+from ray._private.worker import Worker
+from ray.util.placement_group import placement_group_table
+
+_checked = set[float]()
+"""The numbers of cores for which there is room."""
+
+
+def tasks_outside_trial() -> None:
+    """Have Ray place what this process starts outside the trial's cores, and raise an error if no others exist.
+
+    Tune has all that a trial starts placed on what the trial has booked, which the worker itself uses up. Such a task
+    would wait for ever. There is no public setting for the tasks that the user's own libraries start.
+    """
+    Worker.should_capture_child_tasks_in_placement_group = property(lambda worker: False)  # type: ignore[assignment]
+    remote_function._task_launch_hook = actor._actor_launch_hook = _check_cores
+    _checked.clear()
+
+
+def _check_cores(function: Any, resources: Mapping[str, float], strategy: Any) -> None:
+    """Raise an error if something needs more cores than trials ever leave free."""
+    wanted = resources.get("CPU", 0.0)
+    if not wanted or wanted in _checked or not isinstance(strategy, str):  # a group of the user's own has its cores
+        return
+    total = ray.cluster_resources().get("CPU", 0.0)
+    booked = sum(
+        bundle.get("CPU", 0.0)
+        for group in placement_group_table().values()
+        if group["state"] == "CREATED"
+        for bundle in group["bundles"].values()
+    )
+    if total - booked < wanted:
+        name = function.class_name or function.function_name
+        raise RuntimeError(
+            f"{name} needs {wanted:g} CPU and would wait for ever: trials have booked {booked:g} of the {total:g} CPUs "
+            f"of this Ray; start it with num_cpus=0, or give the sweep fewer devices (--devices)"
+        )
+    _checked.add(wanted)
