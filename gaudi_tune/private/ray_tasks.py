@@ -20,7 +20,7 @@ def tasks_outside_trial() -> None:
     Tune has all that a trial starts placed on what the trial has booked, which the worker itself uses up. Such a task
     would wait for ever. There is no public setting for the tasks that the user's own libraries start.
     """
-    Worker.should_capture_child_tasks_in_placement_group = property(lambda worker: False)  # type: ignore[assignment]
+    Worker.should_capture_child_tasks_in_placement_group = property(lambda worker: False)
     remote_function._task_launch_hook = actor._actor_launch_hook = _check_cores
     _checked.clear()
 

@@ -147,7 +147,7 @@ class _TrainAnswers(DistributedTrainFnUtils):
 
     def get_context(self) -> DistributedTrainContext:
         context = DistributedTrainContext()
-        context.get_experiment_name = lambda: self._experiment  # type: ignore[method-assign]  # not the worker group's
+        context.get_experiment_name = lambda: self._experiment  # not the worker group's
         return context
 
     def get_all_reported_checkpoints(self, *how_to_wait: Any, **options: Any) -> list[ReportedCheckpoint]:

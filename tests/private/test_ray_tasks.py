@@ -29,7 +29,7 @@ def test_what_needs_more_cores_than_trials_leave_is_refused_at_once(monkeypatch:
         "gone": {"state": "REMOVED", "bundles": {0: {"CPU": 8.0}}},
     }
     monkeypatch.setattr(ray_tasks, "placement_group_table", lambda: groups)
-    monkeypatch.setattr(ray_tasks.ray, "cluster_resources", lambda: {"CPU": 4.0})
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 4.0})
     monkeypatch.setattr(ray_tasks, "_checked", set())
     function = SimpleNamespace(class_name="", function_name="double")
     for resources in ({"CPU": 1.0}, {"CPU": 0.0}, {}):
