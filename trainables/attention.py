@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from typing_extensions import Self
+
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
 from gaudi_tune.training.training_config import TrainingConfig
@@ -35,17 +37,17 @@ class AttentionConfig(TrainingConfig):
         """Return what the graphs of the model depend on in its dropout."""
         return {"dropout": dropout} if self.fused_attention is True else {"dropout or none": dropout > 0}
 
-    def check_on(self, device: DeviceType) -> None:
-        """Check that a device supports what the configuration requires.
+    def for_device(self, device: DeviceType) -> Self:
+        """Return the configuration with which trials train on this kind of device.
 
         Raises:
-            ValueError: The device does not support it.
+            ValueError: The device does not support what the configuration requires.
         """
-        super().check_on(device)
         if self.fused_attention is True and not device.fuses_attention:
             raise ValueError(
                 f"--set fused_attention=true: an HPU has this kernel, {device.kind} does not; leave it out"
             )
+        return super().for_device(device)
 
 
 def choose_attention(model: PreTrainedModel, config: AttentionConfig) -> None:
@@ -54,7 +56,7 @@ def choose_attention(model: PreTrainedModel, config: AttentionConfig) -> None:
     Where graphs are compiled, the probabilities of dropout become tensors, which are inputs of the graphs.
     """
     device = DEVICE_TYPES[worker_device().type]
-    config.check_on(device)
+    config.for_device(device)  # raises a ValueError if this device cannot do what the configuration insists on
     fused = bool(config.fused_attention) and device.fuses_attention
     compiles = config.mode_on(device).name != "eager"
     if fused or compiles:

@@ -18,7 +18,7 @@ from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import SweepOptions, names_module, resume_command
 from gaudi_tune.devices.find import Devices
 from gaudi_tune.storage.owner import Owner
-from gaudi_tune.training.training_config import ExecutionMode
+from gaudi_tune.training.trial_config import ExecutionMode
 
 HOLD_OUT = "hold_out"
 """The setting of a train loop that leaves test data alone until the confirmation."""

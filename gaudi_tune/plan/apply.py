@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import did_you_mean
 from gaudi_tune.define.experiment import Experiment, Recipe, RecipeName
@@ -18,7 +17,6 @@ from gaudi_tune.define.objective import USUAL_MODES, Objective, usual_mode
 from gaudi_tune.define.options import SweepOptions, flag
 from gaudi_tune.define.ranges import holds, words_of
 from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS, scheduler_kind
-from gaudi_tune.training.training_config import TrainingConfig
 from gaudi_tune.training.trial_config import TrialConfig
 
 logger = logging.getLogger(__name__)
@@ -139,8 +137,8 @@ def _read_objective(text: str, default: Objective, arguments: str) -> Objective:
 
 
 def check_target(experiment: Experiment, target: float | None) -> None:
-    """Check that an accuracy can reach the target."""
-    is_fraction = experiment.metric == names.VAL_ACCURACY and issubclass(experiment.config_class, TrainingConfig)
+    """Check that a metric that is a fraction can reach the target."""
+    is_fraction = experiment.metric in experiment.config_class.fractions
     if target is not None and is_fraction and not 0 < target <= 1:
         raise SweepError(
             f"--target {target:g}: {experiment.metric} is a fraction from 0 to 1; give 0.92 for 92 %, or leave it out"

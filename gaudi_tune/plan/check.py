@@ -9,7 +9,6 @@ import io
 import os
 import pickle
 import sys
-from dataclasses import replace
 from typing import Any
 
 from ray import cloudpickle
@@ -20,7 +19,6 @@ from gaudi_tune.base.module_folders import folders_unknown_to_workers
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.private.ray_core import MAX_CLASS_BYTES
 from gaudi_tune.sweep.record.sweep_file import SweepFile
-from gaudi_tune.training.training_config import TrainingConfig, check_batch
 
 RESERVED_BYTES = 10**6
 """Bytes of Ray's limit that are kept for what goes to a trial actor besides the train loop: its class, and settings."""
@@ -132,17 +130,7 @@ def check_trials(plan: Plan) -> list[str]:
     unchecked = [f"{name} {source}: {reason}" for name, source in sources.items() if source]
     config = experiment.config_with(plan.settings)
     try:
-        if isinstance(config, TrainingConfig):
-            sizes = sorted({config.batch_size, *experiment.search_space.values("batch_size")})
-            for size in sizes:
-                try:
-                    check_batch(replace(config, batch_size=size), workers, samples=size)
-                except ValueError as error:  # noqa: PERF203
-                    raise SweepError(
-                        f"--workers-per-trial {workers}: {error}; the search space has {', '.join(map(str, sizes))}: "
-                        f"take another width, or --set batch_size=N"
-                    ) from error
-            config = replace(config, batch_size=sizes[-1])
+        config = config.with_largest_batch(experiment.search_space.values("batch_size"), workers)
         facts = experiment.check(config) if experiment.check is not None else unchecked
     except (ValueError, OSError) as error:
         raise SweepError(str(error)) from error

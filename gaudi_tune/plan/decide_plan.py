@@ -22,8 +22,7 @@ from gaudi_tune.devices.find import Devices
 from gaudi_tune.plan.apply import AppliedOptions
 from gaudi_tune.sweep.policies.growth import choose_growth
 from gaudi_tune.sweep.policies.schedulers.factory import scheduler_kind
-from gaudi_tune.training.training_config import ExecutionMode, TrainingConfig
-from gaudi_tune.training.trial_config import PlainConfig, TrialConfig
+from gaudi_tune.training.trial_config import ExecutionMode, PlainConfig, TrialConfig
 
 GRAPH_DRAWS = 300
 """How many proposals are drawn to count the graphs of a space. Of 50 equally likely ones, 0.1 are missed on average."""
@@ -183,14 +182,10 @@ def complete_settings(
         settings: The settings that the recipe and the options give.
         device: The kind of device of the workers.
     """
-    mode = None
     try:
         config = experiment.config_with(settings).with_full_paths()
-        if isinstance(config, TrainingConfig):
-            config.check_on(device)
-            mode = config.mode_on(device)
-            if mode.name == "lazy":  # an environment variable may have said so, and other nodes may not have it
-                config = replace(config, lazy_mode=True)
+        mode = config.mode_on(device)
+        config = config.for_device(device)
     except ValueError as error:
         raise SweepError(str(error)) from error
     searched = {*experiment.search_space.names, *experiment.first_params}

@@ -9,7 +9,6 @@ from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.confirmation import describe_test_data
 from gaudi_tune.storage.remote import address_below
-from gaudi_tune.training.training_config import TrainingConfig
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -118,7 +117,7 @@ def _limits(plan: Plan) -> str:
 
 def _duties_of_loop(plan: Plan) -> Iterator[str]:
     """Yield what a user's train loop must do itself. Nothing shows whether it does; the shared loop does it."""
-    if issubclass(plan.experiment.config_class, TrainingConfig):
+    if plan.experiment.config_class.divides_work:
         return
     if plan.options.workers_per_trial > 1:
         yield (

@@ -6,15 +6,19 @@ This module imports no library, because a plan is checked before torch is needed
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from typing_extensions import Self
+
+from gaudi_tune.base import names
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.devices.gaudi_node import LAZY_MODE
 from gaudi_tune.devices.worker_side import OptimizerName
 from gaudi_tune.training.schedules import Schedule, ScheduleKind
-from gaudi_tune.training.trial_config import TrialConfig
+from gaudi_tune.training.trial_config import ExecutionMode, TrialConfig
 
 if TYPE_CHECKING:
     import torch
@@ -25,18 +29,12 @@ TOP = 5
 """How many of the most probable classes count for ``top5_accuracy``."""
 
 
-class ExecutionMode(NamedTuple):
-    """How the operations of a model are run, and why."""
-
-    name: Literal["compiled", "lazy", "eager"]
-    """compiled: by torch.compile. lazy: collected into graphs by habana. eager: one by one."""
-    reason: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig(TrialConfig):
     """Hyperparameters (without a default) and settings of gradient descent on labelled samples."""
 
+    divides_work = True
+    fractions = frozenset({names.VAL_ACCURACY})
     published_rates: ClassVar[tuple[tuple[float, float], ...]] = ()
     """The table of the schedule ``published``, if the recipe has one: (share of the budget at which a row begins, share
     of the peak learning rate)."""
@@ -149,14 +147,28 @@ class TrainingConfig(TrialConfig):
         """Return habana's variable for its mode if the configuration sets one; habana reads it when it is imported."""
         return {} if self.lazy_mode == "auto" else {LAZY_MODE: str(int(self.lazy_mode))}
 
-    def check_on(self, device: DeviceType) -> None:
-        """Check that a device supports what the configuration requires.
+    def for_device(self, device: DeviceType) -> Self:
+        """Return a copy that says lazy mode if an environment variable says so here: other nodes may not have it.
 
         Raises:
-            ValueError: The device does not support it.
+            ValueError: The device does not support what the configuration requires.
         """
         if self.lazy_mode is True and not device.has_lazy_mode:
             raise ValueError(f"--set lazy_mode=true: an HPU has a lazy mode, {device.kind} has none; leave it out")
+        return replace(self, lazy_mode=True) if self.mode_on(device).name == "lazy" else self
+
+    def with_largest_batch(self, sizes: Iterable[int], workers: int) -> Self:
+        """Return a copy with the largest of the batch sizes, after checking that workers can share each of them."""
+        all_sizes = sorted({self.batch_size, *sizes})
+        for size in all_sizes:
+            try:
+                check_batch(replace(self, batch_size=size), workers, samples=size)
+            except ValueError as error:  # noqa: PERF203
+                raise ValueError(
+                    f"--workers-per-trial {workers}: {error}; the search space has {', '.join(map(str, all_sizes))}: "
+                    f"take another width, or --set batch_size=N"
+                ) from error
+        return replace(self, batch_size=all_sizes[-1])
 
     def mode_on(self, device: DeviceType) -> ExecutionMode:
         """Return how operations are run on this kind of device, in a process with the variables of this one."""
@@ -210,13 +222,13 @@ class TrainingConfig(TrialConfig):
         return {"samples of a micro-batch": samples, "mixed_precision": self.mixed_precision}
 
     def _step_graph(self, workers: int) -> dict[str, Any]:
-        names = ["optimizer", "weight_decay", "decayed", "nesterov", "ema_decay"]
+        constants = ["optimizer", "weight_decay", "decayed", "nesterov", "ema_decay"]
         if self.optimizer == "lars":
-            names.append("momentum")  # a constant in habana's kernel
+            constants.append("momentum")  # a constant in habana's kernel
         return {
             "micro-batches": num_micro_batches(self, workers),
             "label smoothing or none": self.label_smoothing > 0,
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in constants},
         }
 
     def make_schedule(self) -> Schedule:

@@ -9,9 +9,10 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Union, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
+from typing_extensions import Self
 
 if TYPE_CHECKING:
     from gaudi_tune.devices.device import DeviceType
@@ -23,6 +24,14 @@ Config = TypeVar("Config", bound="TrialConfig")
 copyreg.pickle(type(dataclasses.MISSING), lambda missing: "MISSING")
 
 
+class ExecutionMode(NamedTuple):
+    """How the operations of a model are run, and why."""
+
+    name: Literal["compiled", "lazy", "eager"]
+    """compiled: by torch.compile. lazy: collected into graphs by habana. eager: one by one."""
+    reason: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialConfig:
     """The budget, seed, data and model of any train loop. Each model's class adds its hyperparameters and settings.
@@ -31,6 +40,11 @@ class TrialConfig:
 
     Fields without a default are hyperparameters, which the search space must have. Fields with a default are settings.
     """
+
+    divides_work: ClassVar[bool] = False
+    """Whether the train loop is known to divide its data among the workers, and to keep to a budget in steps."""
+    fractions: ClassVar[frozenset[str]] = frozenset()
+    """The metrics that the train loop is known to report as fractions from 0 to 1."""
 
     epochs: int = 0
     """Passes over the training data, the budget of a full trial. 0 where the budget is in ``steps``."""
@@ -73,9 +87,29 @@ class TrialConfig:
             return values[0]
         return ", ".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
 
-    def with_full_paths(self: Config) -> Config:
+    def with_full_paths(self) -> Self:
         """Return a copy with full paths of local data and weights, since workers have another current folder."""
         return dataclasses.replace(self, data=_full_path(self.data), model=_full_path(self.model))
+
+    def mode_on(self, device: DeviceType) -> ExecutionMode | None:
+        """Return how operations are run on this kind of device; None if only the train loop knows."""
+        return None
+
+    def for_device(self, device: DeviceType) -> Self:
+        """Return the configuration with which trials train on this kind of device.
+
+        Raises:
+            ValueError: The device does not support what the configuration requires.
+        """
+        return self
+
+    def with_largest_batch(self, sizes: Iterable[int], workers: int) -> Self:
+        """Return a copy with the largest of the batch sizes that a search space has.
+
+        Raises:
+            ValueError: So many workers cannot share a batch of one of the sizes.
+        """
+        return self
 
     def worker_environment(self) -> dict[str, str]:
         """Return environment variables that a worker's process needs before it imports torch.

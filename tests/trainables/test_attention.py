@@ -78,7 +78,7 @@ def test_the_kernel_computes_what_torch_does_forwards_and_backwards(
 
 def test_a_device_without_a_kernel_is_an_error_where_it_is_insisted_on() -> None:
     config = BertConfig.from_dict({**BERT, "epochs": 1, "fused_attention": True})
-    config.check_on(DEVICE_TYPES["hpu"])
+    config.for_device(DEVICE_TYPES["hpu"])
     with pytest.raises(ValueError, match="--set fused_attention=true: an HPU has this kernel, cpu does not"):
-        config.check_on(DEVICE_TYPES["cpu"])
-    BertConfig.from_dict({**BERT, "epochs": 1}).check_on(DEVICE_TYPES["cpu"])
+        config.for_device(DEVICE_TYPES["cpu"])
+    BertConfig.from_dict({**BERT, "epochs": 1}).for_device(DEVICE_TYPES["cpu"])
