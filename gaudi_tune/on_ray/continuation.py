@@ -5,15 +5,14 @@ from __future__ import annotations
 import shutil
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.files import STUDY_FILE
+from gaudi_tune.base.files import GROUPS_FOLDER, LOCK_FILE, OWNER_FILE, STUDY_FILE, SWEEP_FILE
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.tune_files import SET_ASIDE
 from gaudi_tune.show.trackers.outbox import STATE_FILE, begin_again, tracked_at
-from gaudi_tune.storage.owner import OWNER_FILE
-from gaudi_tune.sweep.record.lock import LOCK_FILE, is_running
-from gaudi_tune.sweep.record.sweep_file import SWEEP_FILE, read_sweep_file
+from gaudi_tune.sweep.record.lock import is_running
+from gaudi_tune.sweep.record.sweep_file import read_sweep_file
 
-NOT_COPIED = (SWEEP_FILE, LOCK_FILE, OWNER_FILE, "worker_groups", SET_ASIDE.format("*"))
+NOT_COPIED = (SWEEP_FILE, LOCK_FILE, OWNER_FILE, GROUPS_FOLDER, SET_ASIDE.format("*"))
 """What the folder of a sweep that continues another does not have from it. Its own file is written last: a folder
 without it counts as no sweep."""
 

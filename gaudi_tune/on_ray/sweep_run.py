@@ -17,7 +17,6 @@ from ray.tune.schedulers import TrialScheduler
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError, place_of, users_error
 from gaudi_tune.base.failure import Failure, FailureKind
-from gaudi_tune.base.files import STUDY_FILE
 from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.base.process import in_notebook
 from gaudi_tune.define.budget import REPORTS
@@ -43,7 +42,6 @@ from gaudi_tune.show.pictures.cell import ShowInCell
 from gaudi_tune.show.pictures.page import LivePage
 from gaudi_tune.show.pictures.report import DrawPictures
 from gaudi_tune.show.progress import ShowProgress
-from gaudi_tune.show.trackers.outbox import RECORDS_FILE
 from gaudi_tune.show.trackers.tracker import Tracker
 from gaudi_tune.storage.mirror import Mirror
 from gaudi_tune.storage.remote import address_below
@@ -57,7 +55,6 @@ from gaudi_tune.sweep.policies.stopping import StoppingRules
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.device_time import DeviceTime
 from gaudi_tune.sweep.record.outcome import why_diverged
-from gaudi_tune.sweep.record.state_log import STATE_LOG
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
 from gaudi_tune.sweep.search.confirmation_trials import confirmation_configs
@@ -472,7 +469,7 @@ def _make_policy(plan: Plan) -> Scheduler:
 
 
 def _make_mirror(plan: Plan) -> Mirror:
-    return Mirror(plan.folder, address_below(plan.address, plan.name), STATE_LOG, STUDY_FILE, RECORDS_FILE)
+    return Mirror(plan.folder, address_below(plan.address, plan.name))
 
 
 def _make_state(plan: Plan) -> SweepState:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.files import SWEEP_FILE
 from gaudi_tune.define.options import DEFAULT_STORAGE, RESUME_AUTO, SweepOptions
-from gaudi_tune.storage.fetch import SWEEP_FILE, errors_said, fetch_to_resume, view, working_folder
+from gaudi_tune.storage.fetch import errors_said, fetch_to_resume, view, working_folder
 from gaudi_tune.storage.owner import Owner
 from gaudi_tune.storage.remote import Remote, address_below, address_of, split
 from gaudi_tune.sweep.record.lock import is_running
@@ -89,7 +90,7 @@ def _fetch_checkpoint(address: str) -> Path:
     sweep, trial = split(trial)
     storage, name = split(sweep)
     place = f"{trial}/{checkpoint}"
-    folder = view(storage, name, (SWEEP_FILE,), place) / name / place
+    folder = view(storage, name, place) / name / place
     if not folder.is_dir():
         raise SweepError(
             f"--evaluate {address}: there is no such checkpoint; give its address, as it is in the storage"

@@ -8,22 +8,38 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.errors import SweepError, first_line
+from gaudi_tune.base.files import (
+    MAX_JSON_BYTES,
+    OUTBOX_FILE,
+    OWNER_FILE,
+    STATE_LOG,
+    STUDY_FILE,
+    SUMMARY_FILE,
+    SWEEP_FILE,
+)
 from gaudi_tune.base.node_cache import cache_root
-from gaudi_tune.storage.appended import PART, whole_content
-from gaudi_tune.storage.owner import FRESH_S, OWNER_FILE, Owner, check_gone, local_owner, stored_owner
+from gaudi_tune.storage.owner import FRESH_S, Owner, check_gone, local_owner, stored_owner
 from gaudi_tune.storage.remote import Entry, Remote, address_below
 
 MAX_THREADS = 8
 """How many files are fetched at a time."""
+VIEWED_BYTES = {
+    SWEEP_FILE: MAX_JSON_BYTES,
+    SUMMARY_FILE: MAX_JSON_BYTES,
+    STUDY_FILE: 2**28,
+    STATE_LOG: 2**28,
+    OUTBOX_FILE: 2**20,  # its first line names the tracking store
+}
+"""The files that are fetched to look at a sweep, and how many bytes of each: one who can write to a storage cannot fill
+the disks of all who look."""
 RUNS_ELSEWHERE = "runs-elsewhere"
 """An empty file in the folder of a sweep that was fetched to look at it, if another machine runs the sweep."""
-SWEEP_FILE = "sweep.json"  # as ``sweep.record`` writes it
 _views: list[tuple[tempfile.TemporaryDirectory[str], str]] = []
 """The folders with sweeps that were fetched to look at them, and the addresses of their storages. They go when this
 process ends."""
@@ -42,7 +58,7 @@ def fetch_to_resume(address: str, name: str) -> tuple[Path, Owner | None]:
         The folder, and the owner of the sweep.
 
     If this machine ran the sweep last, its copy is the newest and stays as it is. Otherwise a copy that another machine
-    has overtaken is moved aside.
+    has overtaken is moved aside: part of it may never have been sent.
 
     Raises:
         SweepError: There is no such sweep, or it is running.
@@ -58,72 +74,55 @@ def fetch_to_resume(address: str, name: str) -> tuple[Path, Owner | None]:
             raise SweepError(f"{option}: no such sweep; {sweeps_in_words(address)}")
         check_gone(remote, owner, option)
         if working_owner is not None:
-            _move_aside(folder)
+            folder.rename(folder.with_name(f"{name}.before-{time.strftime('%Y%m%d-%H%M%S')}"))
         shutil.rmtree(folder, ignore_errors=True)
-        fetch_files(remote, entries, folder)
+        _fetch(remote, entries, folder)
     return folder, owner
-
-
-def _move_aside(folder: Path) -> None:
-    """Keep this machine's copy of a sweep that another one has continued: part of it may never have been sent."""
-    target = folder.with_name(f"{folder.name}.before-{time.strftime('%Y%m%d-%H%M%S')}")
-    folder.rename(target)
 
 
 def fetch_rest(address: str, name: str) -> None:
     """Complete the working copy of a sweep that this process has taken."""
     remote, folder = Remote(address_below(address, name), "--resume"), working_folder(address) / name
-    if local_owner(folder) is not None:
-        return
-    with errors_said(f"--resume {address_below(address, name)}"):
-        entries = remote.files()
-        fetch_files(remote, entries, folder)
+    if local_owner(folder) is None:
+        with errors_said(f"--resume {remote.address}"):
+            _fetch(remote, remote.files(), folder)
 
 
-def fetch_files(
-    remote: Remote, entries: Mapping[str, Entry], folder: Path, name_filter: Callable[[str], bool] = lambda name: True
-) -> None:
-    """Fetch files into a folder, with the times at which they were written."""
+def _fetch(remote: Remote, entries: Mapping[str, Entry], folder: Path) -> None:
+    """Fetch files into a folder, with the times at which they were written. A folder with an owner is complete."""
 
     def fetch(name: str) -> None:
-        file, entry = folder / name, entries[name]
-        if f"{name}.part-" in joined:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(whole_content(remote, name, entries))
-        else:
-            remote.download(name, file)
-        os.utime(file, (entry.modified_at, entry.modified_at))
+        remote.download(name, folder / name, entries[name].size)
+        os.utime(folder / name, (entries[name].modified_at,) * 2)
 
-    joined = " ".join(name for name in entries if PART.fullmatch(name))
-    names = [name for name in entries if name_filter(name) and not PART.fullmatch(name) and name != OWNER_FILE]
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(MAX_THREADS) as threads:
-        for _ in threads.map(fetch, names):
-            pass
+        list(threads.map(fetch, entries.keys() - {OWNER_FILE}))  # raises the first error
 
 
-def view(address: str, name: str | None, files: Iterable[str], checkpoint: str = "") -> Path:
+def view(address: str, name: str | None = None, checkpoint: str = "") -> Path:
     """Return a folder with the sweeps of a storage, or with one of them. It lasts as long as this process.
 
     Args:
         address: The address of the storage.
         name: The sweep; None for all of them.
-        files: The names of the files that are needed.
-        checkpoint: A checkpoint that is also needed, as a path in the sweep; "" for none.
+        checkpoint: A checkpoint, as a path in the sweep, that is fetched whole in place of what describes the sweep's
+            course; "" for none.
     """
-    storage = Remote(address, "--storage")
-    folder = tempfile.TemporaryDirectory(prefix="gaudi-tune-")
+    storage, folder = Remote(address), tempfile.TemporaryDirectory(prefix="gaudi-tune-")
     _views.append((folder, address))
-    wanted_names = {*files}
+    limits = {SWEEP_FILE: MAX_JSON_BYTES} if checkpoint else VIEWED_BYTES
     with errors_said(address):
         for sweep in [name] if name is not None else storage.folders():
             remote, target = Remote(address_below(address, sweep)), Path(folder.name, sweep)
             entries = remote.files(recursive=bool(checkpoint))
             if SWEEP_FILE not in entries:
                 continue
-            fetch_files(
-                remote, entries, target, lambda name: name in wanted_names or name.startswith(f"{checkpoint or ' '}/")
-            )
+            seen = {file: entry for file, entry in entries.items() if file.startswith(f"{checkpoint or ' '}/")}
+            for file, limit in limits.items():
+                if file in entries:
+                    seen[file] = entries[file]._replace(size=min(entries[file].size, limit))
+            _fetch(remote, seen, target)
             owner = stored_owner(remote) if OWNER_FILE in entries else None
             if owner is not None and not owner.ended and time.time() - entries[OWNER_FILE].modified_at < FRESH_S:
                 (target / RUNS_ELSEWHERE).touch()
@@ -152,8 +151,7 @@ def errors_said(source: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise SweepError(
-            f"{source}: the storage cannot be read ({reason}); correct the address or the credentials, or try again "
-            f"(docs/storage.md)"
+            f"{source}: the storage cannot be read ({first_line(error)}); correct the address or the credentials, or "
+            f"try again (docs/storage.md)"
         ) from error

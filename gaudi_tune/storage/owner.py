@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
-from dataclasses import asdict, dataclass, replace
+import uuid
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.files import from_json, read_json_text
+from gaudi_tune.base.files import OWNER_FILE, read_json_text
 from gaudi_tune.storage.remote import Remote
 
-OWNER_FILE = "owner.json"
-"""The file of the process that runs or last ran a sweep, in the sweep's folder here and in the storage."""
 LENGTH = 512
 """The size to which the file is padded, so that all of its versions have the same size."""
 BEAT_S = 4.0
@@ -26,32 +25,28 @@ FRESH_S = 60.0
 """A sweep whose file is younger, by this machine's clock, is shown as running."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Owner:
+class Owner(BaseModel):
     """The process that runs or last ran a sweep."""
 
-    id: str
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    id: str = Field(default_factory=lambda: uuid.uuid4().hex)
     """A text that no other process has."""
-    host: str = ""
+    host: str = Field(default_factory=socket.gethostname)
     beat: int = 0
     """A number that grows while it runs."""
     ended: bool = False
     """Whether it has ended, and the storage has all that it made."""
 
-    def write(self, remote: Remote) -> None:
-        """Write it to the storage."""
-        remote.write(OWNER_FILE, self.text)
-
     @property
     def text(self) -> bytes:
         """The content of the file."""
         # A reader asks for the size first, then reads that many bytes.
-        return json.dumps(asdict(self)).encode().ljust(LENGTH)
+        return self.model_dump_json().encode().ljust(LENGTH)
 
-
-def new_owner(owner_id: str) -> Owner:
-    """Return this process as the owner of a sweep."""
-    return Owner(id=owner_id, host=socket.gethostname())
+    def beaten(self, *, ended: bool = False) -> Owner:
+        """Return the owner with its next beat."""
+        return self.model_copy(update={"beat": self.beat + 1, "ended": ended})
 
 
 def stored_owner(remote: Remote) -> Owner | None:
@@ -72,13 +67,9 @@ def local_owner(folder: Path) -> Owner | None:
 
 def _parsed_owner(text: bytes) -> Owner:
     try:
-        entry = from_json(text)
-        owner = Owner(
-            id=str(entry["id"]), host=str(entry["host"]), beat=int(entry["beat"]), ended=entry["ended"] is True
-        )
-    except (ValueError, TypeError, LookupError):
-        return Owner(id="", ended=True)
-    return owner
+        return Owner.model_validate_json(text)
+    except ValidationError:
+        return Owner(id="", host="", ended=True)
 
 
 def check_gone(remote: Remote, owner: Owner | None, option: str) -> None:
@@ -102,7 +93,7 @@ def take(remote: Remote, seen_owner: Owner | None, owner: Owner) -> None:
     """
     rival = stored_owner(remote)
     if rival == seen_owner:
-        owner.write(remote)
+        remote.write(OWNER_FILE, owner.text)
         if seen_owner is None:
             return
         time.sleep(SETTLE_S)
@@ -110,8 +101,3 @@ def take(remote: Remote, seen_owner: Owner | None, owner: Owner) -> None:
     if rival is None or rival.id != owner.id:
         rival_place = "" if rival is None else f" on {rival.host}"
         raise SweepError(f"{remote.address}: this sweep has just begun{rival_place}; wait for it, or end it first")
-
-
-def beaten(owner: Owner, *, ended: bool = False) -> Owner:
-    """Return the owner with its next beat."""
-    return replace(owner, beat=owner.beat + 1, ended=ended)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import os
 import re
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import BinaryIO, NamedTuple
 
-from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.files import open_regular_file
+from gaudi_tune.base.errors import SweepError, first_line
+from gaudi_tune.base.files import MAX_JSON_BYTES, open_regular_file
 
 ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.DOTALL)
 """An address; in a Path, the two slashes have become one."""
@@ -58,7 +60,7 @@ class Entry(NamedTuple):
 
 
 class Remote:
-    """A folder of a storage. Errors of its methods are OSErrors."""
+    """A folder of a storage. Errors of its methods are OSErrors. No link is followed in a folder (``file://``)."""
 
     def __init__(self, address: str, option: str = "--storage") -> None:
         """Prepare it without a request. ``option`` is the option that names it, for errors.
@@ -68,32 +70,31 @@ class Remote:
         """
         from pyarrow import fs  # it takes a moment, and most commands have no storage
 
-        self.address, self._option = address, option
-        scheme, path = address.partition("://")[::2]
-        if scheme not in SCHEMES:
+        self.address, self._option, self._arrow = address, option, fs
+        self._scheme, _, path = address.partition("://")
+        if self._scheme not in SCHEMES:
             raise SweepError(
                 f"{option} {address}: a storage is a folder, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or "
                 f"file:///FOLDER; give one of these"
             )
-        user = path.partition("/")[0].rpartition("@")[0]
-        if user not in ("", "anonymous"):
+        if path.partition("/")[0].rpartition("@")[0] not in ("", "anonymous"):
             raise SweepError(
-                f"{option} {scheme}://...: the address has a password, which would be printed and written to files; "
-                f"leave it out, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or use ~/.aws/credentials"
+                f"{option} {self._scheme}://...: the address has a password, which would be printed and written to "
+                f"files; leave it out, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or use ~/.aws/credentials"
             )
+        # A small object takes one request, not three, if it is known to be small when the first is made.
+        faster = ("&" if "?" in address else "?") + "allow_delayed_open=true" if self._scheme == "s3" else ""
         try:
-            # A small object takes one request, not three, if it is known to be small when the first is made.
-            faster = ("&" if "?" in address else "?") + "allow_delayed_open=true" if scheme == "s3" else ""
-            self._fs, self._root = fs.FileSystem.from_uri(address + faster)
+            self._all, self._root = fs.FileSystem.from_uri(address + faster)
         except (ValueError, OSError) as error:
             raise SweepError(
                 f"{option} {address}: this address cannot be read ({error}); give one such as s3://BUCKET/PREFIX"
             ) from error
         if not self._root.strip("/"):
-            raise SweepError(f"{option} {address}: it names no bucket; give one, such as {scheme}://BUCKET/PREFIX")
-        self._is_local, self._is_google = isinstance(self._fs, fs.LocalFileSystem), scheme == "gs"
-        self._selector: Any = fs.FileSelector
-        self._file_type = fs.FileType
+            raise SweepError(
+                f"{option} {address}: it names no bucket; give one, such as {self._scheme}://BUCKET/PREFIX"
+            )
+        self._folder = fs.SubTreeFileSystem(self._root, self._all)
 
     def check(self) -> None:
         """Check that files can be listed, written and deleted there, within :data:`CHECK_WITHIN_S`.
@@ -114,93 +115,97 @@ class Remote:
     def _problem(self) -> str:
         bucket = self._root.partition("/")[0]
         try:
-            if bucket and self._fs.get_file_info(bucket).type == self._file_type.NotFound:
+            if bucket and self._all.get_file_info(bucket).type == self._arrow.FileType.NotFound:
                 return f"there is no bucket {bucket}, or you may not see it"
-            list(self._infos("", recursive=False))
+            self.files(recursive=False)
             self.write(PROBE, b"")
             self.delete(PROBE)
         except Exception as error:  # each library behind Arrow raises its own
-            return f"{type(error).__name__}: {error}".splitlines()[0]
+            return first_line(error)
         return ""
-
-    def _path(self, name: str) -> str:
-        return f"{self._root}/{name}" if name else self._root
-
-    def _infos(self, name: str, *, recursive: bool) -> Iterator[tuple[str, Any]]:
-        selector = self._selector(self._path(name), recursive=recursive, allow_not_found=True)
-        for info in self._fs.get_file_info(selector):
-            yield info.path.removeprefix(self._root.lstrip("/") if not self._is_local else self._root).strip("/"), info
 
     def folders(self) -> list[str]:
         """Return the names of the folders in this one.
 
         Google's storage lists no folder that has no object for the folder itself, so what is below is listed there.
         """
-        infos = self._infos("", recursive=self._is_google)
-        folder = self._file_type.Directory
-        return sorted({name.partition("/")[0] for name, info in infos if info.type == folder or "/" in name})
+        if self._scheme == "file":
+            with suppress(FileNotFoundError), os.scandir(self._root) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+            return []
+        selector = self._arrow.FileSelector("", recursive=self._scheme == "gs", allow_not_found=True)
+        infos, folder = self._folder.get_file_info(selector), self._arrow.FileType.Directory
+        return sorted({info.path.partition("/")[0] for info in infos if info.type == folder or "/" in info.path})
 
     def files(self, *, recursive: bool = True) -> dict[str, Entry]:
         """Return the files in the folder by name, and in subfolders if ``recursive``. Names leading out are skipped."""
+        if self._scheme == "file":
+            found = regular_files(self._root, recursive=recursive)
+            return {name: Entry(status.st_size, status.st_mtime) for name, status in found}
+        selector = self._arrow.FileSelector("", recursive=recursive, allow_not_found=True)
         return {
-            name: Entry(info.size, info.mtime.timestamp() if isinstance(info.mtime, datetime) else 0.0)
-            for name, info in self._infos("", recursive=recursive)
-            if info.type == self._file_type.File and is_safe(name)
+            info.path: Entry(info.size, info.mtime.timestamp())
+            for info in self._folder.get_file_info(selector)
+            if info.type == self._arrow.FileType.File and is_safe(info.path)
         }
 
-    def read(self, name: str, limit: int = -1) -> bytes:
-        """Return the content of a file, or its first ``limit`` bytes; a FileNotFoundError if there is none."""
-        with self._fs.open_input_stream(self._path(name)) as stream:
-            content: bytes = stream.read(limit) if limit >= 0 else stream.read()
-        return content
+    def _open(self, name: str) -> BinaryIO:
+        if self._scheme == "file":
+            return open_regular_file(Path(self._root, name))
+        stream: BinaryIO = self._folder.open_input_stream(name)
+        return stream
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a small file; a FileNotFoundError if there is none."""
+        with self._open(name) as stream:
+            return stream.read(MAX_JSON_BYTES)
+
+    def download(self, name: str, file: Path, size: int) -> None:
+        """Write the first ``size`` bytes of a file of the storage to a local file."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with self._open(name) as source, file.open("wb") as target:
+            while size > 0 and (chunk := source.read(min(CHUNK, size))):
+                size -= target.write(chunk)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file, whole or not at all."""
-        self._write(name, lambda target: target.write(content))
+        self.upload(io.BytesIO(content), name, lambda: None)
 
-    def upload(self, file: Path, name: str, sent: Callable[[], None]) -> None:
-        """Write a local file, whole or not at all; ``sent`` is called after each part of it."""
-
-        def copy(target: Any) -> None:
+    def upload(self, source: BinaryIO, name: str, sent: Callable[[], None]) -> None:
+        """Write what is read from ``source``, whole or not at all; ``sent`` is called after each part of it."""
+        partial = name  # an object is there once its stream is closed
+        if self._scheme == "file":
+            self._folder.create_dir(str(PurePosixPath(name).parent), recursive=True)
+            partial = f"{name}.partial"
+        with self._folder.open_output_stream(partial) as target:
             while chunk := source.read(CHUNK):
                 target.write(chunk)
                 sent()
-
-        with open_regular_file(file) as source:  # first: if the file is gone, no empty object is begun
-            self._write(name, copy)
-
-    def _write(self, name: str, write: Callable[[Any], object]) -> None:
-        path = self._path(name)
-        if not self._is_local:  # an object is there once its stream is closed
-            with self._fs.open_output_stream(path) as target:
-                write(target)
-            return
-        self._fs.create_dir(str(PurePosixPath(path).parent), recursive=True)
-        with self._fs.open_output_stream(f"{path}.partial") as target:
-            write(target)
-        self._fs.move(f"{path}.partial", path)
-
-    def download(self, name: str, file: Path) -> None:
-        """Write a file of the storage to a local one."""
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with self._fs.open_input_stream(self._path(name)) as source, file.open("wb") as target:
-            while chunk := source.read(CHUNK):
-                target.write(chunk)
+        if partial != name:
+            self._folder.move(partial, name)
 
     def delete(self, name: str) -> None:
-        """Delete a file, if it is there."""
-        if self._fs.get_file_info(self._path(name)).type == self._file_type.File:
-            self._fs.delete_file(self._path(name))
-
-    def delete_folder(self, name: str) -> None:
-        """Delete a folder with all that is in it, if it is there."""
-        if self._fs.get_file_info(self._path(name)).type == self._file_type.Directory:
-            # After its content, Arrow deletes an object of Google's for the folder itself, which no writer has made.
-            with suppress(FileNotFoundError):
-                self._fs.delete_dir(self._path(name))
+        """Delete a file, or a folder with all that is in it, if it is there."""
+        # After its content, Arrow deletes an object of Google's for the folder itself, which no writer has made.
+        with suppress(FileNotFoundError):
+            is_folder = self._folder.get_file_info(name).type == self._arrow.FileType.Directory
+            (self._folder.delete_dir if is_folder else self._folder.delete_file)(name)
 
 
 def is_safe(name: str) -> bool:
     """Whether a file of this name stays inside its folder, in the storage and where it is copied to."""
     parts = name.split("/")
     return not any(part in ("", ".", "..") for part in parts) and "\0" not in name and "\\" not in name
+
+
+def regular_files(root: str | Path, *, recursive: bool = True) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the path from ``root`` and the status of each file in a folder and below it. No link is followed."""
+    length = len(os.path.join(root, ""))
+    for parent, folders, names in os.walk(root):
+        for path in (os.path.join(parent, name) for name in names):
+            with suppress(FileNotFoundError):  # it has just been removed
+                status = os.lstat(path)
+                if stat.S_ISREG(status.st_mode):
+                    yield path[length:], status
+        if not recursive:
+            folders.clear()

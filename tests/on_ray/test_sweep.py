@@ -26,7 +26,7 @@ from ray.util import placement_group_table
 from werkzeug.test import Client
 
 from gaudi_tune import SweepError, SweepOptions, build_tuner
-from gaudi_tune.base.files import STUDY_FILE
+from gaudi_tune.base.files import STUDY_FILE, SWEEP_FILE
 from gaudi_tune.cli.run import dry_run_lines, run
 from gaudi_tune.on_ray.local_ray import TUNE_SETTINGS
 from gaudi_tune.on_ray.tuner import SweepTuner
@@ -37,7 +37,6 @@ from gaudi_tune.show.trackers.delivery import MLFLOW_SETTINGS
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE, STATE_FILE, Outbox, is_delivered
 from gaudi_tune.show.trackers.records import SWEEP, LogFiles
 from gaudi_tune.show.trackers.tracker import TRACKERS
-from gaudi_tune.sweep.record.sweep_file import SWEEP_FILE
 from gaudi_tune.sweep.search.stored_study import stored_trials
 from tests.helpers.earlier_sweeps import earlier_sweep
 from tests.helpers.groups import in_one_group

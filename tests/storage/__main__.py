@@ -22,7 +22,6 @@ from pathlib import Path
 import psutil
 
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE
-from gaudi_tune.storage.appended import whole_content
 from gaudi_tune.storage.remote import Remote, address_below
 from gaudi_tune.sweep.record.state_log import STATE_LOG, read_log
 from gaudi_tune.sweep.record.sweep_file import read_summary
@@ -49,7 +48,7 @@ def make_sweep(folder: Path, store: ObjectStore | GoogleStore | None, name: str)
 def reports_in_store(folder: Path, store: ObjectStore | GoogleStore) -> dict[int, int]:
     """The reports of each trial that the store's log has."""
     remote = Remote(address_below(store.address, "sweep"))
-    (folder / STATE_LOG).write_bytes(whole_content(remote, STATE_LOG, remote.files(recursive=False)))
+    (folder / STATE_LOG).write_bytes(remote.read(STATE_LOG))
     trials = read_log(folder, as_data=True)["sweep"]["trials"]
     return {int(number): int(trial["reports"]) for number, trial in trials.items()}
 

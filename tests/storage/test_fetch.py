@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from gaudi_tune import Experiment, SweepError, SweepOptions
+from gaudi_tune.base.files import MAX_JSON_BYTES, OWNER_FILE, SWEEP_FILE
 from gaudi_tune.cli.commands import main
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.storage import owner as owner_module
-from gaudi_tune.storage.fetch import fetch_rest, fetch_to_resume, view, working_folder
-from gaudi_tune.storage.owner import OWNER_FILE, Owner, stored_owner, take
+from gaudi_tune.storage.fetch import VIEWED_BYTES, fetch_rest, fetch_to_resume, view, working_folder
+from gaudi_tune.storage.owner import Owner, stored_owner, take
 from gaudi_tune.storage.remote import Remote, address_below, address_of, is_safe, split
 from tests.helpers.earlier_sweeps import earlier_sweep
 from tests.helpers.object_store import BUCKET, ObjectStore
@@ -48,7 +49,7 @@ def address(store: ObjectStore, files: dict[str, bytes], request: pytest.Fixture
 
 
 def owned(address: str, **fields: Any) -> None:
-    Owner(id="its", host="node-2", **fields).write(Remote(f"{address}/earlier"))
+    Remote(f"{address}/earlier").write(OWNER_FILE, Owner(id="its", host="node-2", **fields).text)
 
 
 def test_addresses_are_read_also_where_a_path_has_shortened_them() -> None:
@@ -128,9 +129,9 @@ def test_the_same_options_begin_a_sweep_in_a_storage_and_continue_it_which_fetch
     fetched: list[str] = []
     download = Remote.download
 
-    def noted(remote: Remote, name: str, file: Path) -> None:
+    def noted(remote: Remote, name: str, file: Path, size: int) -> None:
         fetched.append(name)
-        download(remote, name, file)
+        download(remote, name, file, size)
 
     monkeypatch.setattr(Remote, "download", noted)
     assert not make_plan(PLAIN, SweepOptions(name="night", resume="auto", storage=Path(address))).resumed
@@ -221,6 +222,51 @@ def test_a_store_that_was_made_to_harm_writes_nothing_outside(address: str, stor
     prefix = f"{address.partition(f'{BUCKET}/')[2]}/earlier"
     store.put(f"{prefix}/../../../../escaped", b"x")
     store.put(f"{prefix}/{OWNER_FILE}", b"[[[")
-    folder = view(address, "earlier", ("sweep.json", "escaped")) / "earlier"
-    assert {path.name for path in folder.iterdir()} == {"sweep.json"}
+    folder = view(address, "earlier") / "earlier"
+    assert {path.name for path in folder.iterdir()} == {"sweep.json", "optuna.db"}
     assert not list(tmp_path.rglob("escaped"))
+
+
+@pytest.fixture
+def shared(files: dict[str, bytes], tmp_path: Path) -> Path:
+    """A folder that is a storage, with the sweep "earlier"."""
+    (tmp_path / "shared" / "earlier").mkdir(parents=True)
+    for name, content in files.items():
+        (tmp_path / "shared" / "earlier" / name).write_bytes(content)
+    return tmp_path / "shared"
+
+
+def test_no_link_in_a_folder_is_followed(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    private = shared.parent / "private"
+    private.mkdir()
+    (private / SWEEP_FILE).write_bytes((shared / "earlier" / SWEEP_FILE).read_bytes())
+    (private / "summary.json").write_text('{"version": 2, "counts": {}, "best": null, "missing": ["secret"]}')
+    (shared / "linked").symlink_to(private)
+    (shared / "earlier" / "summary.json").symlink_to(private / "summary.json")
+    (shared / "earlier" / "trial-001").symlink_to(private)
+    remote = Remote(f"file://{shared}/earlier")
+    assert not {"summary.json", "trial-001/summary.json"} & remote.files().keys()
+    with pytest.raises(OSError, match="is a link"):
+        remote.read("summary.json")
+    assert main(["ls", f"file://{shared}", "--json"]) == main(["show", f"file://{shared}/earlier", "--json"]) == 0
+    shown = capsys.readouterr().out
+    assert "earlier" in shown
+    assert "secret" not in shown
+    assert "linked" not in shown
+
+
+def test_no_more_of_a_file_is_fetched_than_a_viewer_reads(shared: Path) -> None:
+    for name in ("summary.json", "unknown.bin"):
+        with (shared / "earlier" / name).open("wb") as file:
+            file.truncate(3 * 2**30)
+    viewed = view(f"file://{shared}") / "earlier"
+    assert (viewed / "summary.json").stat().st_size == MAX_JSON_BYTES
+    assert not (viewed / "unknown.bin").exists()
+
+
+def test_no_more_of_an_object_is_fetched_than_a_viewer_reads(
+    address: str, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put(f"{address.partition(f'{BUCKET}/')[2]}/earlier/summary.json", bytes(2000))
+    monkeypatch.setitem(VIEWED_BYTES, "summary.json", 1000)
+    assert (view(address, "earlier") / "earlier" / "summary.json").read_bytes() == bytes(1000)

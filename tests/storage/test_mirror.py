@@ -8,13 +8,13 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 import pytest
 
+from gaudi_tune.base.files import OWNER_FILE
 from gaudi_tune.storage import mirror as mirror_module
 from gaudi_tune.storage import owner as owner_module
-from gaudi_tune.storage.appended import MAX_WHOLE_SIZE, AppendedFile, whole_content
 from gaudi_tune.storage.mirror import Mirror
 from gaudi_tune.storage.owner import Owner, local_owner, stored_owner
 from gaudi_tune.storage.remote import Remote
@@ -50,7 +50,7 @@ def running(folder: Path, store: ObjectStore) -> Iterator[Mirror]:
 
 
 def mirror_of(folder: Path) -> Mirror:
-    return Mirror(folder, f"s3://{BUCKET}/{folder.name}", "state.log", "optuna.db", "outbox.jsonl")
+    return Mirror(folder, f"s3://{BUCKET}/{folder.name}")
 
 
 def until(done: Callable[[], bool]) -> None:
@@ -105,14 +105,13 @@ def test_a_log_never_names_a_checkpoint_that_is_not_there(
     folder: Path, running: Mirror, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    for name, place_of_name in (("upload", 1), ("write", 0)):
-        original = getattr(Remote, name)
+    upload = Remote.upload
 
-        def noted(remote: Remote, *given: Any, original: Any = original, place_of_name: int = place_of_name) -> None:
-            order.append(given[place_of_name])
-            original(remote, *given)
+    def noted(remote: Remote, source: BinaryIO, name: str, sent: Callable[[], None]) -> None:
+        order.append(name)
+        upload(remote, source, name, sent)
 
-        monkeypatch.setattr(Remote, name, noted)
+    monkeypatch.setattr(Remote, "upload", noted)
     place = "trial-001/checkpoint_000000"
     checkpoint(folder, place, 1)
     (folder / "state.log").write_bytes(place.encode())
@@ -164,7 +163,7 @@ def test_a_machine_that_has_lost_the_sweep_writes_nothing_more(
     folder: Path, running: Mirror, store: ObjectStore
 ) -> None:
     until(lambda: "sweep.json" in store.objects(f"{folder.name}/"))
-    Owner(id="another", host="node-2").write(Remote(f"s3://{BUCKET}/{folder.name}"))
+    Remote(f"s3://{BUCKET}/{folder.name}").write(OWNER_FILE, Owner(id="another", host="node-2").text)
     until(lambda: bool(running.rival_host))
     (folder / "state.log").write_bytes(b"1")
     assert running.close() == f"s3://{BUCKET}/{folder.name} is now written by node-2, which has taken the sweep"
@@ -192,18 +191,3 @@ def test_another_process_sends_what_is_new_and_deletes_what_is_gone(folder: Path
     after = store.client.head_object(Bucket=BUCKET, Key=f"{folder.name}/trial-001/checkpoint_000000/seal.json")
     assert before["LastModified"] == after["LastModified"], "it was there already"
     assert kept.is_dir()
-
-
-def test_a_large_log_is_sent_in_parts(store: ObjectStore) -> None:
-    remote = Remote(f"s3://{BUCKET}/parts")
-    file = AppendedFile(remote, "state.log")
-    content = os.urandom(MAX_WHOLE_SIZE + 1)
-    for more in (b"", b"first", b"second"):
-        content += more
-        assert file.send(content)
-        assert whole_content(remote, "state.log", remote.files()) == content
-    assert not file.send(content)
-    assert len(store.objects("parts/")) == 3
-    assert file.send(b"anew")
-    assert {*store.objects("parts/")} == {"state.log"}
-    assert whole_content(remote, "state.log", remote.files()) == b"anew"

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.files import STUDY_FILE, SUMMARY_FILE, atomic_write, read_json, read_json_text
+from gaudi_tune.base.files import SUMMARY_FILE, SWEEP_FILE, atomic_write, read_json, read_json_text
 from gaudi_tune.define.objective import Mode, Objective
 from gaudi_tune.define.options import DEFAULT_STORAGE, LIMITS, TRAITS, SweepOptions, checked, names_on_resume
 from gaudi_tune.define.reading import read_path
@@ -24,14 +24,9 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.storage.fetch import sweeps_in_words, view
 from gaudi_tune.storage.remote import address_of, split
 from gaudi_tune.sweep.record.lock import is_running
-from gaudi_tune.sweep.record.state_log import STATE_LOG
 
 logger = logging.getLogger(__name__)
 
-SWEEP_FILE = "sweep.json"
-"""The file's name in the sweep's folder."""
-SEEN_FILES = (SWEEP_FILE, SUMMARY_FILE, STUDY_FILE, STATE_LOG, "mlflow-outbox.jsonl")
-"""The files of a sweep in a storage that are fetched to look at it."""
 NAME = re.compile(r"\w[\w.-]{0,99}")
 """The names that a sweep may have, which its folder, its study and its run in MLflow share."""
 
@@ -136,7 +131,7 @@ def find_sweep(sweep: str, storage: Path, option: str = "") -> Path:
     """
     if (address := address_of(sweep)) is not None or (address := address_of(storage)) is not None:
         storage_address, name = split(address) if address_of(sweep) else (address, sweep)
-        folder = view(storage_address, name, SEEN_FILES) / name
+        folder = view(storage_address, name) / name
         if not (folder / SWEEP_FILE).is_file():
             raise SweepError(f"{option}{sweep}: no such sweep; {sweeps_in_words(storage_address)}")
         return folder
@@ -156,7 +151,7 @@ def _sweeps_in_words(storage: Path) -> str:
 def sweeps_in(storage: Path) -> list[Path]:
     """Return the folders of the sweeps in a folder or a storage, by name."""
     if (address := address_of(storage)) is not None:
-        storage = view(address, None, SEEN_FILES)
+        storage = view(address)
     return sorted(file.parent for file in storage.expanduser().resolve().glob(f"*/{SWEEP_FILE}"))
 
 

@@ -15,7 +15,7 @@ import pytest
 from ray import tune
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.files import SUMMARY_FILE
+from gaudi_tune.base.files import SUMMARY_FILE, SWEEP_FILE
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
@@ -23,7 +23,6 @@ from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.sweep.record.events import Ending
 from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.sweep_file import (
-    SWEEP_FILE,
     last_summaries,
     name_for,
     read_summary,
