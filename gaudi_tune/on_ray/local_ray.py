@@ -220,7 +220,7 @@ def _init(plan: Plan, folders: Sequence[str], patience_s: float) -> None:
         _end_fork_server()
         raise RayNotStartedError(
             f"Ray did not start on this machine ({error}). Nothing that you gave is wrong: try again when the machine "
-            f"is less busy, or look into that file"
+            f"is less busy"
         ) from error
 
 

@@ -213,3 +213,45 @@ def test_variables_with_which_ray_would_not_start_are_set_aside(
     needs = local_ray._ray_needs()
     assert needs == {"RAY_OVERRIDE_RESOURCES": None, "PYTHONWARNINGS": None, "RAY_TMPDIR": "/tmp"}
     assert "is too long for the paths of Ray's sockets" in caplog.text
+
+
+DYING_RAYLET = """
+import functools, logging, pathlib, sys, time
+import ray
+from ray._private import services
+from gaudi_tune import SweepOptions
+from gaudi_tune.on_ray.local_ray import start_ray
+from gaudi_tune.plan.planner import make_plan
+from tests.helpers.quadratic import QUADRATIC
+
+start, deaths = services.start_raylet, []
+
+@functools.wraps(start)
+def start_and_kill(*arguments, **options):
+    started = start(*arguments, **options)
+    if len(deaths) < int(sys.argv[2]):
+        started.process.kill()
+        deaths.append(time.monotonic())
+    else:
+        print("waited", time.monotonic() - deaths[-1] < 20)
+    return started
+
+services.start_raylet = start_and_kill
+logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stdout)
+start_ray(make_plan(QUADRATIC, SweepOptions(storage=pathlib.Path(sys.argv[1]), device="cpu")))
+print("started", ray.is_initialized())
+ray.shutdown()
+"""
+
+
+@pytest.mark.processes
+def test_a_raylet_that_dies_at_its_start_is_seen_and_another_ray_started(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DYING_RAYLET, str(tmp_path), "1"],
+        cwd=PROJECT_ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    words = ("Ray did not", "waited", "started")
+    warning, *lines = [line for line in done.stdout.splitlines() if line.startswith(words)]
+    assert warning.startswith("Ray did not start (its raylet has ended: "), done.stderr
+    assert warning.endswith("raylet.out)); trying again")
+    assert lines == ["waited True", "started True"]
