@@ -37,9 +37,7 @@ def webhook(option: str | None) -> str | None:
     """
     address = option or os.environ.get(VARIABLE) or None
     if address is not None and not re.fullmatch(r"https?://[^\s/?#]\S*", address):
-        raise SweepError(
-            f"--notify (or ${VARIABLE}): the webhook's address must begin with https:// or http:// and a host"
-        )
+        raise SweepError(f"--notify (or ${VARIABLE}): a webhook's address begins with https:// or http:// and a host")
     return address
 
 

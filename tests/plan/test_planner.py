@@ -275,7 +275,7 @@ def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:
         ({"device": "tpu"}, "--device tpu: must be auto, hpu, cuda, cpu; an NVIDIA GPU is cuda"),
         ({"num_samples": "many"}, "--num-samples many: must be a whole number"),
         ({"objectives": (":min",)}, "metric must be the name of one number .* but got ''"),
-        ({"notify": "http://"}, "the webhook's address must begin with https:// or http:// and a host"),
+        ({"notify": "http://"}, "a webhook's address begins with https:// or http:// and a host"),
         ({"name": 3}, "--name 3: must be a text"),
         ({"learn_from": {"a", "b"}}, r"--learn-from .*: must be a tuple, such as \('earlier',\)"),
         ({"dry_run": "no"}, "--dry-run no: must be True or False"),
