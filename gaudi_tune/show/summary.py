@@ -65,7 +65,8 @@ def summarise(plan: Plan, state: SweepState, addresses: Mapping[str, str]) -> di
 
 
 def search_of(plan: Plan, state: SweepState) -> list[dict[str, Any]]:
-    """Return what lists show of the trials of the search: how each ended, its best report, and its configuration."""
+    """Return what lists show of the trials of the search: how each ended, and its best report with the configuration
+    that reached it."""
     trials = sorted(state.searched, key=lambda trial: trial.number)
     return [_searched(trial, plan.experiment.search_space, state.objectives) for trial in trials]
 
@@ -79,7 +80,7 @@ def _searched(trial: TrialState, space: SearchSpace, objectives: Sequence[Object
         **({"point": list(trial.point)} if trial.point and len(objectives) > 1 else {}),
         **({"why": last_line(failure.text)} if failure is not None else {}),
         "at": None if trial.best is None else trial.best_step,
-        "config": {name: value for name, value in trial.began_with.items() if name in space.ranges},
+        "config": {name: value for name, value in trial.best_config.items() if name in space.ranges},
     }
 
 

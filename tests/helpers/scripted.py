@@ -40,7 +40,7 @@ def began(trial: int, **more: Any) -> TrialBegan:
 def reported(trial: int, step: int, score: float, also: Any = (), **more: Any) -> Reported:
     metrics = {"epoch": step, "score": score, "acc@1": score / 2, "note": "warm", "step_s": 1.5, **dict(also)}
     config = {"x": trial / 10, "seed": trial, **more}
-    return Reported(trial=trial, step=step, point=(score,), metrics=metrics, config=config)
+    return Reported(trial=trial, step=step, point=(score,), metrics=metrics, config=config, count=step + 1)
 
 
 def ended(trial: int, outcome: Outcome, reason: str = "") -> TrialEnded:

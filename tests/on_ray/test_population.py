@@ -22,7 +22,7 @@ from experiments.tune_bert import EXPERIMENT
 from gaudi_tune import build_tuner
 from gaudi_tune.base import names
 from gaudi_tune.base.files import STUDY_FILE
-from gaudi_tune.show.trackers.mlflow_tracker import PARAM_METRIC_PREFIX
+from gaudi_tune.show.trackers.trial_run import PARAM_METRIC_PREFIX
 from tests.helpers.loops import noting_the_optimizer
 from trainables.bert import BertConfig
 

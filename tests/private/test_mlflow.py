@@ -15,7 +15,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT
 
 from gaudi_tune.private import mlflow as internals
 from gaudi_tune.private import mlflow_system_metrics as monitors
-from gaudi_tune.show.trackers.provenance import GIT_COMMIT
+from gaudi_tune.show.trackers.sweep_entries import GIT_COMMIT
 
 
 @pytest.fixture(scope="module")

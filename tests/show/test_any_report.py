@@ -22,7 +22,7 @@ from gaudi_tune.group.report_check import check_metrics
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.progress import ShowProgress
 from gaudi_tune.show.summary import summarise
-from gaudi_tune.show.trackers.mlflow_tracker import numbers_in
+from gaudi_tune.show.trackers.mlflow_names import numbers_in
 from gaudi_tune.show.trackers.records import Update, from_line, to_line
 from gaudi_tune.sweep.record.events import Reported
 from gaudi_tune.sweep.record.outcome import why_diverged

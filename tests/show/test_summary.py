@@ -67,6 +67,17 @@ def test_the_best_may_have_failed_later_which_is_said(storage: Path) -> None:
     assert "failed" not in result_lines(plan.folder, summarise(plan, fed.state, {}))[0]
 
 
+def test_the_configuration_of_a_clone_is_the_one_that_reached_its_value(storage: Path) -> None:
+    plan = make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu"))
+    fed = Fed()
+    fed.trial(1, 0.5, outcome=None, x=0.1)
+    fed.begin(1, x=0.9)  # pbt: it goes on with another configuration
+    fed.report(1, 2, 0.8)
+    fed.end(1)
+    (trial,) = search_of(plan, fed.state)
+    assert (trial["value"], trial["at"], trial["config"]) == (0.8, 2, {"x": 0.9})
+
+
 def test_in_all_lists_a_failed_trial_counts_with_the_best_report_that_it_saved(storage: Path) -> None:
     plan = make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu"))
     fed = Fed()

@@ -23,7 +23,7 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.private.mlflow import MLFLOW_MODEL_VERSIONS, PYFUNC_LOGGER
 from gaudi_tune.show.trackers.child import ChildError, call_in_child
 from gaudi_tune.show.trackers.model_line import ALIAS, checkpoint_name
-from gaudi_tune.show.trackers.records import SWEEP, LogModel
+from gaudi_tune.show.trackers.records import SWEEP, LogModel, trial_in
 from gaudi_tune.training import prediction
 from gaudi_tune.training.checkpoint import copy_to_predict
 
@@ -61,7 +61,7 @@ def log_best_model(client: MlflowClient, ids: dict[str, str], record: LogModel) 
             experiment,
             name=re.sub(r"[^\w-]", "_", record.sweep),
             source_run_id=trial_run,
-            tags={SWEEP_RUN: sweep_run, CHECKPOINT: checkpoint, "sweep": record.sweep, "trial": record.run},
+            tags={SWEEP_RUN: sweep_run, CHECKPOINT: checkpoint, "sweep": record.sweep, "trial": trial_in(record.run)},
             params=record.params,
         )
         description.model_id, description.model_uuid = model.model_id, model.model_id
@@ -148,7 +148,7 @@ def _register(client: MlflowClient, model: LoggedModel, name: str, record: LogMo
     model_versions = [version for version in run_versions if version.source == source]
     version = next((version for version in model_versions if version.name == name), None)
     if version is None:
-        tags = {"sweep": record.sweep, "trial": record.run, record.metric: str(record.value)}
+        tags = {"sweep": record.sweep, "trial": trial_in(record.run), record.metric: str(record.value)}
         version = client.create_model_version(
             name, source, run_id=model.source_run_id, tags=tags, model_id=model.model_id
         )

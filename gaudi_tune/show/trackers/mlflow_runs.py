@@ -134,7 +134,8 @@ class MlflowRuns:
         experiment = self._ids[EXPERIMENT]
         if record.run not in self._ids and self._runs_may_exist:
             condition = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
-            for run in self._client.search_runs([experiment], condition, max_results=1):
+            # A later attempt has all tags of the first one.
+            for run in self._client.search_runs([experiment], condition, max_results=1, order_by=["start_time ASC"]):
                 self._ids[record.run] = run.info.run_id
         params = [Param(name, _shortened(value)) for name, value in record.params.items()]
         update_tags = _tags_in(updates)
@@ -216,5 +217,6 @@ def _make_dataset(source: str, facts: list[str]) -> Dataset:
 
 def _shortened(value: str) -> str:
     """Return the value of a parameter, cut to MLflow's limit with a mark that says where its full text is."""
-    mark = f" ... ({len(value)} characters; whole in {LONG_PARAMS})"
+    digest = hashlib.sha256(value.encode(errors="replace")).hexdigest()[:8]  # others may begin alike
+    mark = f" ... ({len(value)} characters, sha256 {digest}; whole in {LONG_PARAMS})"
     return value if len(value) <= MAX_PARAM else value[: MAX_PARAM - len(mark)] + mark

@@ -19,6 +19,8 @@ STATUS, FAILURE, FAILURE_KIND, STOPPED_BECAUSE = "status", "failure", "failure_k
 """Tags of a trial's run that say how the trial ended."""
 ON_FRONT = "pareto_front"
 """The tag of a trial's run in a sweep of several objectives: "true" on the front, "false" once it was on it."""
+ATTEMPT = "attempt"
+"""The tag of a trial's run whose number a killed sweep had begun with other parameters: "2" or more."""
 OUTBOX = "outbox"
 """The tag of a sweep's run with the time of its outbox, by which it is found: other sweeps may have had its name."""
 ORIGIN = "origin"
@@ -36,7 +38,7 @@ class Record:
     """Something about one run."""
 
     run: str
-    """:data:`SWEEP`, or a trial's number as :func:`run_of` writes it."""
+    """:data:`SWEEP`, or the name of a trial's run, as :func:`run_of` writes it."""
     time_ms: int
     """Clock time in milliseconds."""
 
@@ -73,6 +75,8 @@ class Update(Record):
     step: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    report: int = 0
+    """The number of the trial's report, from 1, that the metrics are from; 0 if they are from none."""
     status: RunStatus | None = None
     """None leaves the status as it is. RUNNING continues the run, and removes the tags that say how it ended."""
 
@@ -119,13 +123,19 @@ KINDS: dict[str, type[Record]] = {
 }
 
 
-def run_of(trial: int) -> str:
-    """Return the name of a trial's run in records, which is also MLflow's tag ``trial``.
+def run_of(trial: int, attempt: int = 1) -> str:
+    """Return the name of a trial's run in records; that of the first attempt is also MLflow's tag ``trial``.
 
     It is the trial's number and not Tune's id: a trial that began after the last snapshot of an interrupted sweep is
-    proposed again with the same number and configuration, but another id, and continues its run.
+    proposed again with the same number, but another id. With the same configuration it continues its run, and with
+    another one it is another attempt, with a run of its own.
     """
-    return f"{trial:03d}"
+    return f"{trial:03d}" if attempt == 1 else f"{trial:03d} {attempt}"
+
+
+def trial_in(run: str) -> str:
+    """Return the tag ``trial`` of a run, from its name in records."""
+    return run.partition(" ")[0]
 
 
 def to_line(record: Record) -> bytes:

@@ -17,8 +17,10 @@ from mlflow.tracking import MlflowClient
 
 from experiments.tune_bert import EXPERIMENT as BERT
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.show.trackers.mlflow_tracker import PARAM_METRIC_PREFIX, MlflowTracker, numbers_in
+from gaudi_tune.show.trackers.mlflow_names import numbers_in
+from gaudi_tune.show.trackers.mlflow_tracker import MlflowTracker
 from gaudi_tune.show.trackers.tracker import TRACKERS
+from gaudi_tune.show.trackers.trial_run import PARAM_METRIC_PREFIX
 from gaudi_tune.sweep.record.events import (
     Decided,
     Decision,
@@ -46,15 +48,20 @@ INTERRUPTED = Ending("Ctrl-C", 130)
 
 def runs_of(plan: Plan) -> dict[str, Run]:
     """The runs of a sweep by number of the trial; its own under "sweep"."""
-    client = MlflowClient(plan.tracking_uri)
-    known = client.get_experiment_by_name(plan.experiment.name)
-    assert known is not None
-    runs = client.search_runs([known.experiment_id])
+    runs = all_runs(plan)
     (parent,) = [run for run in runs if run.info.run_name == plan.name]
     children = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
     found = {run.data.tags["trial"]: run for run in children}
     assert len(found) == len(children)
     return {"sweep": parent, **found}
+
+
+def all_runs(plan: Plan) -> list[Run]:
+    """The runs of a sweep's experiment."""
+    client = MlflowClient(plan.tracking_uri)
+    known = client.get_experiment_by_name(plan.experiment.name)
+    assert known is not None
+    return list(client.search_runs([known.experiment_id]))
 
 
 def history(plan: Plan, run: Run, metric: str) -> list[tuple[int, float]]:
@@ -334,6 +341,80 @@ def test_the_first_report_of_a_trial_that_had_begun_before_a_kill_is_kept_at_ste
     assert history(plan, run, "score") == [(0, 0.5), (1, 0.6)]
 
 
+def test_a_trial_that_begins_with_other_parameters_after_a_kill_is_another_run(storage: Path) -> None:
+    """The killed process had begun trial 2, and neither the study nor the log knows of it."""
+    plan = plan_of(storage, "other-parameters")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25))
+    snapshot = pickle.loads(pickle.dumps(state.snapshot()))
+    happen(tracker, state, began(2), reported(2, 1, 0.5), reported(2, 2, 0.95))
+    tracker.close()
+    for _ in range(2):  # the second time, the new one is known to the outbox alone
+        tracker, state = MlflowTracker(plan), state_of(plan)
+        state.restore(snapshot)
+        happen(tracker, state, SweepBegan(), began(2, x=0.7), reported(2, 1, 0.1, x=0.7), reported(2, 2, 0.3, x=0.7))
+        tracker.close()
+    happen(tracker := MlflowTracker(plan), state, SweepBegan(), ended(2, "finished"))
+    over(tracker, state)
+    (sweep,) = [run.info.run_id for run in all_runs(plan) if run.info.run_name == plan.name]
+    children = [run for run in all_runs(plan) if run.data.tags.get("mlflow.parentRunId") == sweep]
+    runs = sorted((run for run in children if run.data.tags["trial"] == "002"), key=lambda run: run.info.start_time)
+    assert [run.data.params["x"] for run in runs] == ["0.2", "0.7"]
+    assert [history(plan, run, "score") for run in runs] == [[(1, 0.5), (2, 0.95)], [(1, 0.1), (2, 0.3)]]
+    lost, counted = (run.data for run in runs)
+    assert (lost.tags["status"], counted.tags["status"], counted.tags["attempt"]) == ("lost", "finished", "2")
+    assert math.isnan(lost.metrics["best_score"])  # it is not ranked
+    assert counted.metrics["best_score"] == 0.3
+
+
+def test_the_best_value_of_a_clone_that_went_back_is_the_latest(storage: Path) -> None:
+    plan = plan_of(storage, "clone-goes-back")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), began(1), *(reported(1, step, 0.3 + step / 100) for step in (1, 2, 3, 4, 5)))
+    happen(tracker, state, began(1, x=0.7, seed=9), reported(1, 3, 0.9, x=0.7, seed=9), ended(1, "finished"))
+    over(tracker, state)
+    metrics = runs_of(plan)["001"].data.metrics
+    assert (metrics["best_score"], metrics["best_epoch"]) == (0.9, 3)
+
+
+def test_the_best_value_is_that_of_the_sweep_where_training_differs_after_a_kill(storage: Path) -> None:
+    plan = plan_of(storage, "differs")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25))
+    snapshot = pickle.loads(pickle.dumps(state.snapshot()))
+    happen(tracker, state, reported(1, 2, 0.95), reported(1, 3, 0.9))
+    tracker.close()
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    state.restore(snapshot)
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 2, 0.91), reported(1, 3, 0.9), ended(1, "finished"))
+    over(tracker, state)
+    metrics = runs_of(plan)["001"].data.metrics
+    assert (metrics["best_score"], metrics["best_epoch"]) == (0.91, 2)
+
+
+def test_infinity_reaches_mlflow_in_no_form(storage: Path) -> None:
+    plan = plan_of(storage, "infinite")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    odd = {"ratio": math.inf, "gap": -math.inf}
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, math.inf), reported(1, 2, 0.5, odd))
+    over(tracker, state)
+    run = runs_of(plan)["001"]
+    assert history(plan, run, "score") == [(2, 0.5)]
+    assert not {"ratio", "gap"} & {*run.data.metrics}
+
+
+def test_long_parameters_that_begin_alike_are_kept_apart(storage: Path) -> None:
+    plan = plan_of(storage, "long-values")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    layers = {number: "conv " * 2000 + str(number) for number in (1, 2)}
+    long_names = {f"{'n' * 250}{number}": number for number in (1, 2)}
+    happen(tracker, state, SweepBegan(), *(began(number, layers=layers[number], **long_names) for number in (1, 2)))
+    over(tracker, state)
+    one, two = (runs_of(plan)[number].data.params for number in ("001", "002"))
+    assert len({one["layers"], two["layers"]}) == 2
+    assert sorted(value for name, value in one.items() if name.startswith("nnn")) == ["1", "2"]
+
+
 def test_a_sort_by_the_best_value_gives_the_order_of_the_sweep(storage: Path) -> None:
     plan = plan_of(storage, "ranked")
     tracker, state = MlflowTracker(plan), state_of(plan)
@@ -384,7 +465,7 @@ def test_a_trial_that_waits_says_so_until_it_goes_on(storage: Path) -> None:
 def test_every_number_has_a_name_of_its_own() -> None:
     numbers = numbers_in({"acc@1": 0.5, "acc_1": 0.25, "improved": True, "note": "warm", "steps": 10**400}, {})
     assert numbers.pop("acc_1_" + f"{zlib.crc32(b'acc@1'):08x}") == 0.5
-    assert numbers == {"acc_1": 0.25, "improved": 1.0, "steps": math.inf}
+    assert numbers == {"acc_1": 0.25, "improved": 1.0}
 
 
 def test_a_number_keeps_its_name_from_report_to_report() -> None:

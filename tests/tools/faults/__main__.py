@@ -37,7 +37,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT
 from rich.console import Console
 from rich.table import Table
 
-from gaudi_tune.show.trackers.provenance import git_state
+from gaudi_tune.show.trackers.sweep_entries import git_state
 from tests.helpers.mlflow_server import Server
 from tests.tools.faults.check import check
 from tests.tools.faults.disk import file_system_that_fills, file_system_that_stalls

@@ -1,0 +1,51 @@
+"""What the outbox has of a trial's run in MLflow: which reports, with which parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from gaudi_tune.show.trackers.records import Update
+
+PARAM_METRIC_PREFIX = "hyperparameters/"
+"""The prefix of the metric of a hyperparameter that changes while a trial trains."""
+
+Clone: TypeAlias = frozenset[tuple[str, float]]
+"""The hyperparameters that differ from those that a trial began with: the seed of a clone always does."""
+
+
+@dataclass
+class TrialRun:
+    """What the outbox has of a trial's run. After a kill it may be more than the state knows."""
+
+    name: str
+    """The name of the run in records."""
+    params: Mapping[str, str]
+    step: int = 0
+    """The largest step of its reports."""
+    _reports: dict[Clone, int] = field(default_factory=dict)
+    """The number of the last report, by clone."""
+
+    @property
+    def attempt(self) -> int:
+        """How often the number of the trial was begun with other parameters, and this time."""
+        return int(self.name.partition(" ")[2] or 1)
+
+    def lacks(self, report: Update) -> bool:
+        """Whether a report is new.
+
+        A trial that lost its workers repeats reports, which are left out. One that took over another's weights may also
+        go back to an earlier step, but with another configuration, and its reports are new.
+        """
+        return report.report > self._reports.get(_clone_of(report.metrics), 0)
+
+    def note(self, report: Update) -> None:
+        """Note that the outbox has a report."""
+        self.step = max(self.step, report.step)
+        self._reports[_clone_of(report.metrics)] = report.report
+
+
+def _clone_of(metrics: Mapping[str, float]) -> Clone:
+    """Return which clone a trial was when it reported these metrics."""
+    return frozenset(entry for entry in metrics.items() if entry[0].startswith(PARAM_METRIC_PREFIX))
