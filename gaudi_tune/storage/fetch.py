@@ -13,28 +13,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from gaudi_tune.base import files
 from gaudi_tune.base.errors import SweepError, first_line
-from gaudi_tune.base.files import (
-    MAX_JSON_BYTES,
-    OUTBOX_FILE,
-    OWNER_FILE,
-    STATE_LOG,
-    STUDY_FILE,
-    SUMMARY_FILE,
-    SWEEP_FILE,
-)
+from gaudi_tune.base.files import MAX_JSON_BYTES, OWNER_FILE, SWEEP_FILE
 from gaudi_tune.base.node_cache import cache_root
-from gaudi_tune.storage.owner import FRESH_S, Owner, check_gone, local_owner, stored_owner
-from gaudi_tune.storage.remote import Entry, Remote, address_below
+from gaudi_tune.storage.owner import FRESH_S, Owner, check_gone, owner_in
+from gaudi_tune.storage.remote import Entry, Remote, address_below, here
 
 MAX_THREADS = 8
 """How many files are fetched at a time."""
 VIEWED_BYTES = {
     SWEEP_FILE: MAX_JSON_BYTES,
-    SUMMARY_FILE: MAX_JSON_BYTES,
-    STUDY_FILE: 2**28,
-    STATE_LOG: 2**28,
-    OUTBOX_FILE: 2**20,  # its first line names the tracking store
+    files.SUMMARY_FILE: MAX_JSON_BYTES,
+    files.STUDY_FILE: 2**28,
+    files.STATE_LOG: 2**28,
+    files.OUTBOX_FILE: 2**20,  # its first line names the tracking store
 }
 """The files that are fetched to look at a sweep, and how many bytes of each: one who can write to a storage cannot fill
 the disks of all who look."""
@@ -66,7 +59,7 @@ def fetch_to_resume(address: str, name: str) -> tuple[Path, Owner | None]:
     remote, option = Remote(address_below(address, name), "--resume"), f"--resume {address_below(address, name)}"
     folder = working_folder(address) / name
     with errors_said(option):
-        owner, working_owner = stored_owner(remote), local_owner(folder)
+        owner, working_owner = owner_in(remote), owner_in(here(folder))
         if working_owner is not None and owner is not None and working_owner.id == owner.id:
             return folder, owner
         entries = remote.files(recursive=False)
@@ -83,7 +76,7 @@ def fetch_to_resume(address: str, name: str) -> tuple[Path, Owner | None]:
 def fetch_rest(address: str, name: str) -> None:
     """Complete the working copy of a sweep that this process has taken."""
     remote, folder = Remote(address_below(address, name), "--resume"), working_folder(address) / name
-    if local_owner(folder) is None:
+    if owner_in(here(folder)) is None:
         with errors_said(f"--resume {remote.address}"):
             _fetch(remote, remote.files(), folder)
 
@@ -92,10 +85,12 @@ def _fetch(remote: Remote, entries: Mapping[str, Entry], folder: Path) -> None:
     """Fetch files into a folder, with the times at which they were written. A folder with an owner is complete."""
 
     def fetch(name: str) -> None:
-        remote.download(name, folder / name, entries[name].size)
+        with remote.open(name) as source:
+            target.copy(source, name, entries[name].size)
         os.utime(folder / name, (entries[name].modified_at,) * 2)
 
     folder.mkdir(parents=True, exist_ok=True)
+    target = here(folder)
     with ThreadPoolExecutor(MAX_THREADS) as threads:
         list(threads.map(fetch, entries.keys() - {OWNER_FILE}))  # raises the first error
 
@@ -123,7 +118,7 @@ def view(address: str, name: str | None = None, checkpoint: str = "") -> Path:
                 if file in entries:
                     seen[file] = entries[file]._replace(size=min(entries[file].size, limit))
             _fetch(remote, seen, target)
-            owner = stored_owner(remote) if OWNER_FILE in entries else None
+            owner = owner_in(remote) if OWNER_FILE in entries else None
             if owner is not None and not owner.ended and time.time() - entries[OWNER_FILE].modified_at < FRESH_S:
                 (target / RUNS_ELSEWHERE).touch()
     return Path(folder.name)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.files import OWNER_FILE, read_json_text
+from gaudi_tune.base.files import OWNER_FILE
 from gaudi_tune.storage.remote import Remote
 
 LENGTH = 512
@@ -49,25 +48,12 @@ class Owner(BaseModel):
         return self.model_copy(update={"beat": self.beat + 1, "ended": ended})
 
 
-def stored_owner(remote: Remote) -> Owner | None:
-    """Return the owner that the storage has; None if it has none."""
+def owner_in(remote: Remote) -> Owner | None:
+    """Return the owner that a sweep's folder has, in a storage or here; None if it has none."""
     try:
-        return _parsed_owner(remote.read(OWNER_FILE))
+        return Owner.model_validate_json(remote.read(OWNER_FILE))
     except FileNotFoundError:
         return None
-
-
-def local_owner(folder: Path) -> Owner | None:
-    """Return the owner as the local folder of a sweep has it; None if that was not written, or not fetched whole."""
-    try:
-        return _parsed_owner(read_json_text(folder / OWNER_FILE))
-    except OSError:
-        return None
-
-
-def _parsed_owner(text: bytes) -> Owner:
-    try:
-        return Owner.model_validate_json(text)
     except ValidationError:
         return Owner(id="", host="", ended=True)
 
@@ -81,7 +67,7 @@ def check_gone(remote: Remote, owner: Owner | None, option: str) -> None:
     deadline = time.monotonic() + GONE_AFTER_S
     while owner is not None and not owner.ended and time.monotonic() < deadline:
         time.sleep(BEAT_S / 2)
-        if stored_owner(remote) != owner:
+        if owner_in(remote) != owner:
             raise SweepError(f"{option}: this sweep is running on {owner.host}; wait for it, or end it first")
 
 
@@ -91,13 +77,13 @@ def take(remote: Remote, seen_owner: Owner | None, owner: Owner) -> None:
     Raises:
         SweepError: Another process was quicker.
     """
-    rival = stored_owner(remote)
+    rival = owner_in(remote)
     if rival == seen_owner:
         remote.write(OWNER_FILE, owner.text)
         if seen_owner is None:
             return
         time.sleep(SETTLE_S)
-        rival = stored_owner(remote)
+        rival = owner_in(remote)
     if rival is None or rival.id != owner.id:
         rival_place = "" if rival is None else f" on {rival.host}"
         raise SweepError(f"{remote.address}: this sweep has just begun{rival_place}; wait for it, or end it first")

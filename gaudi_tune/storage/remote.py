@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
 import stat
@@ -85,7 +86,7 @@ class Remote:
         # A small object takes one request, not three, if it is known to be small when the first is made.
         faster = ("&" if "?" in address else "?") + "allow_delayed_open=true" if self._scheme == "s3" else ""
         try:
-            self._all, self._root = fs.FileSystem.from_uri(address + faster)
+            base, self._root = fs.FileSystem.from_uri(address + faster)
         except (ValueError, OSError) as error:
             raise SweepError(
                 f"{option} {address}: this address cannot be read ({error}); give one such as s3://BUCKET/PREFIX"
@@ -94,7 +95,7 @@ class Remote:
             raise SweepError(
                 f"{option} {address}: it names no bucket; give one, such as {self._scheme}://BUCKET/PREFIX"
             )
-        self._folder = fs.SubTreeFileSystem(self._root, self._all)
+        self._folder = fs.SubTreeFileSystem(self._root, base)
 
     def check(self) -> None:
         """Check that files can be listed, written and deleted there, within :data:`CHECK_WITHIN_S`.
@@ -113,10 +114,7 @@ class Remote:
             )
 
     def _problem(self) -> str:
-        bucket = self._root.partition("/")[0]
         try:
-            if bucket and self._all.get_file_info(bucket).type == self._arrow.FileType.NotFound:
-                return f"there is no bucket {bucket}, or you may not see it"
             self.files(recursive=False)
             self.write(PROBE, b"")
             self.delete(PROBE)
@@ -140,8 +138,7 @@ class Remote:
     def files(self, *, recursive: bool = True) -> dict[str, Entry]:
         """Return the files in the folder by name, and in subfolders if ``recursive``. Names leading out are skipped."""
         if self._scheme == "file":
-            found = regular_files(self._root, recursive=recursive)
-            return {name: Entry(status.st_size, status.st_mtime) for name, status in found}
+            return dict(self._regular_files(recursive=recursive))
         selector = self._arrow.FileSelector("", recursive=recursive, allow_not_found=True)
         return {
             info.path: Entry(info.size, info.mtime.timestamp())
@@ -149,7 +146,19 @@ class Remote:
             if info.type == self._arrow.FileType.File and is_safe(info.path)
         }
 
-    def _open(self, name: str) -> BinaryIO:
+    def _regular_files(self, *, recursive: bool) -> Iterator[tuple[str, Entry]]:
+        length = len(os.path.join(self._root, ""))
+        for parent, folders, names in os.walk(self._root):
+            for path in (os.path.join(parent, name) for name in names):
+                with suppress(FileNotFoundError):  # it has just been removed
+                    status = os.lstat(path)
+                    if stat.S_ISREG(status.st_mode):
+                        yield path[length:], Entry(status.st_size, status.st_mtime)
+            if not recursive:
+                folders.clear()
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file for reading; a FileNotFoundError if there is none."""
         if self._scheme == "file":
             return open_regular_file(Path(self._root, name))
         stream: BinaryIO = self._folder.open_input_stream(name)
@@ -157,29 +166,27 @@ class Remote:
 
     def read(self, name: str) -> bytes:
         """Return the content of a small file; a FileNotFoundError if there is none."""
-        with self._open(name) as stream:
+        with self.open(name) as stream:
             return stream.read(MAX_JSON_BYTES)
-
-    def download(self, name: str, file: Path, size: int) -> None:
-        """Write the first ``size`` bytes of a file of the storage to a local file."""
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with self._open(name) as source, file.open("wb") as target:
-            while size > 0 and (chunk := source.read(min(CHUNK, size))):
-                size -= target.write(chunk)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file, whole or not at all."""
-        self.upload(io.BytesIO(content), name, lambda: None)
+        self.copy(io.BytesIO(content), name)
 
-    def upload(self, source: BinaryIO, name: str, sent: Callable[[], None]) -> None:
-        """Write what is read from ``source``, whole or not at all; ``sent`` is called after each part of it."""
+    def copy(
+        self, source: BinaryIO, name: str, size: float = math.inf, sent: Callable[[], None] = lambda: None
+    ) -> None:
+        """Write what is read from ``source``, at most ``size`` bytes, whole or not at all.
+
+        ``sent`` is called after each part of it.
+        """
         partial = name  # an object is there once its stream is closed
         if self._scheme == "file":
             self._folder.create_dir(str(PurePosixPath(name).parent), recursive=True)
             partial = f"{name}.partial"
         with self._folder.open_output_stream(partial) as target:
-            while chunk := source.read(CHUNK):
-                target.write(chunk)
+            while size > 0 and (chunk := source.read(int(min(CHUNK, size)))):
+                size -= target.write(chunk)
                 sent()
         if partial != name:
             self._folder.move(partial, name)
@@ -192,20 +199,12 @@ class Remote:
             (self._folder.delete_dir if is_folder else self._folder.delete_file)(name)
 
 
+def here(folder: Path) -> Remote:
+    """Return a folder of this machine as one of a storage."""
+    return Remote(folder.resolve().as_uri())
+
+
 def is_safe(name: str) -> bool:
     """Whether a file of this name stays inside its folder, in the storage and where it is copied to."""
     parts = name.split("/")
     return not any(part in ("", ".", "..") for part in parts) and "\0" not in name and "\\" not in name
-
-
-def regular_files(root: str | Path, *, recursive: bool = True) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the path from ``root`` and the status of each file in a folder and below it. No link is followed."""
-    length = len(os.path.join(root, ""))
-    for parent, folders, names in os.walk(root):
-        for path in (os.path.join(parent, name) for name in names):
-            with suppress(FileNotFoundError):  # it has just been removed
-                status = os.lstat(path)
-                if stat.S_ISREG(status.st_mode):
-                    yield path[length:], status
-        if not recursive:
-            folders.clear()

@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -16,8 +16,8 @@ from gaudi_tune.base.files import OWNER_FILE
 from gaudi_tune.storage import mirror as mirror_module
 from gaudi_tune.storage import owner as owner_module
 from gaudi_tune.storage.mirror import Mirror
-from gaudi_tune.storage.owner import Owner, local_owner, stored_owner
-from gaudi_tune.storage.remote import Remote
+from gaudi_tune.storage.owner import Owner, owner_in
+from gaudi_tune.storage.remote import Remote, here
 from gaudi_tune.training.checkpoint import seal
 from tests.helpers.object_store import BUCKET, ObjectStore
 
@@ -95,8 +95,8 @@ def test_what_a_sweep_writes_is_there_soon_and_what_it_deletes_goes(
     until(lambda: store.read(f"{folder.name}/state.log") == b"names checkpoint_000001")
     assert "trial-001/checkpoint_000001/seal.json" in there()
     assert running.close() == ""
-    owner = stored_owner(Remote(f"s3://{BUCKET}/{folder.name}"))
-    assert owner == local_owner(folder)
+    owner = owner_in(Remote(f"s3://{BUCKET}/{folder.name}"))
+    assert owner == owner_in(here(folder))
     assert owner is not None
     assert owner.ended
 
@@ -105,13 +105,13 @@ def test_a_log_never_names_a_checkpoint_that_is_not_there(
     folder: Path, running: Mirror, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    upload = Remote.upload
+    copy = Remote.copy
 
-    def noted(remote: Remote, source: BinaryIO, name: str, sent: Callable[[], None]) -> None:
+    def noted(remote: Remote, source: BinaryIO, name: str, *options: Any, **more: Any) -> None:
         order.append(name)
-        upload(remote, source, name, sent)
+        copy(remote, source, name, *options, **more)
 
-    monkeypatch.setattr(Remote, "upload", noted)
+    monkeypatch.setattr(Remote, "copy", noted)
     place = "trial-001/checkpoint_000000"
     checkpoint(folder, place, 1)
     (folder / "state.log").write_bytes(place.encode())
@@ -180,7 +180,7 @@ def test_another_process_sends_what_is_new_and_deletes_what_is_gone(folder: Path
     shutil.rmtree(gone)
     (folder / "state.log").write_bytes(b"12")
     second = mirror_of(folder)
-    second.take(local_owner(folder))
+    second.take(owner_in(here(folder)))
     before = store.client.head_object(Bucket=BUCKET, Key=f"{folder.name}/trial-001/checkpoint_000000/seal.json")
     second.start()
     assert second.close() == ""
