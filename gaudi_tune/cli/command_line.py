@@ -20,6 +20,7 @@ from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.base.process import in_notebook, prepare_terminal
 from gaudi_tune.base.words import did_you_mean, harmless
 from gaudi_tune.cli import experiment_script
+from gaudi_tune.cli.calling_script import calling_script, command_of
 from gaudi_tune.cli.run import run
 from gaudi_tune.define.config_file import merged, read_config
 from gaudi_tune.define.experiment import Experiment
@@ -72,7 +73,7 @@ def main(experiment: Experiment, description: str | None = None, arguments: Sequ
                 raise SweepError(f"main() needs an Experiment(...), but got {written(experiment)}; give it first")
         except SweepError as error:
             sys.exit(print_error(error, arguments))
-        sys.exit(run(experiment, options, ["python", sys.argv[0]]))
+        sys.exit(run(experiment, options, command_of(calling_script())))
 
 
 def print_error(error: SweepError, arguments: Sequence[str]) -> int:

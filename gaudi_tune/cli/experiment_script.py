@@ -77,7 +77,8 @@ def _run_until_main(file: Path, module: types.ModuleType) -> MainCalled | None:
     global is_loading
     is_loading = True
     try:
-        exec(compile(file.read_bytes(), str(file), "exec"), vars(module))  # noqa: S102  (the user asked to run it)
+        code = compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
+        exec(code, vars(module))  # noqa: S102  (the user asked to run it)
     except MainCalled as main_call:
         return main_call
     except SystemExit as end:

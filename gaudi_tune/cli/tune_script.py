@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.cli.calling_script import calling_script
 from gaudi_tune.cli.command_line import main, print_error
 from gaudi_tune.define.experiment import Experiment, as_name
 from gaudi_tune.define.objective import Mode
@@ -36,17 +37,17 @@ def tune_script(
     config = config_of_trial()
     if config is not None:
         return config
-    script = sys.modules["__main__"]
-    if not getattr(script, "__file__", None):
+    script = calling_script()
+    if not script.get("__file__"):
         raise SweepError(
             "tune_script() needs a script to tune, and there is none here; in a notebook, give build_tuner a train loop"
         )
-    path = Path(str(script.__file__))
-    loop = partial(run_script, path=str(path.resolve()), source=path.read_text(encoding="utf-8"))
-    fields.setdefault("name", as_name(path.stem))
+    path, package = Path(str(script["__file__"])), script.get("__package__")
+    loop = partial(run_script, path=str(path.resolve()), source=path.read_bytes(), package=package)
+    fields.setdefault("name", as_name(path.stem if path.stem != "__main__" else path.parent.name))
     try:
         experiment = Experiment(train_loop=loop, space=space, metric=metric, mode=mode, **fields)
     except SweepError as error:
         sys.exit(print_error(error, sys.argv))
-    main(experiment, script.__doc__)
+    main(experiment, script.get("__doc__"))
     raise AssertionError("main() exits")

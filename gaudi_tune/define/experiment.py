@@ -384,7 +384,8 @@ def _name_of(train_loop: TrainLoop) -> str:
     module = getattr(function, "__module__", "__main__")
     if module not in ("__main__", "builtins"):  # builtins: code that exec() ran without a name
         return as_name(module.rpartition(".")[2])
-    script = getattr(sys.modules["__main__"], "__file__", None)
+    # A profiler runs the script in a module of its own making.
+    script = getattr(function, "__globals__", vars(sys.modules["__main__"])).get("__file__")
     return as_name(Path(script).stem if script else getattr(function, "__name__", type(function).__name__))
 
 

@@ -9,20 +9,21 @@ from typing import Any
 _config: dict[str, Any] | None = None
 
 
-def run_script(config: dict[str, Any], path: str, source: str) -> None:
+def run_script(config: dict[str, Any], path: str, source: bytes | str, package: str | None = None) -> None:
     """Run a script for one trial, without arguments on its command line.
 
     Args:
         config: What :func:`config_of_trial` returns to the script.
         path: Its path, for ``__file__`` and tracebacks.
-        source: Its text, so that all trials of a sweep run the same code on any node.
+        source: Its text or bytes, so that all trials of a sweep run the same code on any node.
+        package: The package that it is in, for its relative imports; None for a script that is in none.
     """
     global _config
     module, main, arguments = ModuleType("__main__"), sys.modules["__main__"], sys.argv
-    module.__file__ = path
+    module.__file__, module.__package__ = path, package
     sys.modules["__main__"], sys.argv, _config = module, [path], config
     try:
-        exec(compile(source, path, "exec"), vars(module))  # noqa: S102  (the user's own script)
+        exec(compile(source, path, "exec", dont_inherit=True), vars(module))  # noqa: S102  (the user's own script)
     finally:
         sys.modules["__main__"], sys.argv, _config = main, arguments, None
 

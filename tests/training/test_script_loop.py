@@ -58,6 +58,27 @@ def test_what_a_script_raises_leaves_nothing_behind() -> None:
     assert config_of_trial() is None
 
 
+def test_a_script_has_its_own_encoding_package_and_annotations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "some_package").mkdir()
+    (tmp_path / "some_package" / "__init__.py").touch()
+    (tmp_path / "some_package" / "model.py").write_text("def value(x):\n    return 2 * x\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    script = """# -*- coding: latin-1 -*-
+from gaudi_tune import report
+from .model import value
+
+class Typed:
+    x: float
+
+report({"loss": value(1), "name": "\u00e9", "typed": Typed.__annotations__["x"] is float})
+"""
+
+    def loop(config: dict[str, Any]) -> None:
+        run_script(config, "/somewhere/train.py", script.encode("latin-1"), package="some_package")
+
+    assert reports_of(loop, {"epochs": 1, "seed": 0}) == [{"loss": 2, "name": "\u00e9", "typed": True}]
+
+
 def test_a_notebook_is_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(sys.modules["__main__"], "__file__")
     with pytest.raises(ValueError, match="in a notebook, give build_tuner a train loop"):

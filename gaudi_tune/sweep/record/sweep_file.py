@@ -68,7 +68,8 @@ class SweepFile(BaseModel, ser_json_inf_nan="constants"):
     recipes: bool
     """Whether the experiment has more than one recipe."""
     script: str | None
-    """The script whose experiment it is, as ``gaudi-tune run`` takes it; None if no script began it."""
+    """The script whose experiment it is, as ``gaudi-tune run`` takes it; None if no script began it, or one that Python
+    runs as a module (``-m``)."""
     origin: str = ""
     """The sweep whose folder this one continues under another name; "" if there is none."""
 
@@ -100,7 +101,7 @@ def write_sweep_file(plan: Plan) -> None:
         learned=list(plan.learned),
         seen_by=list(plan.test_data_seen_by),
         store=_store_key(plan.tracking_uri),
-        script=str(Path(plan.command[-1]).resolve()) if plan.command else None,
+        script=str(Path(plan.command[-1]).resolve()) if plan.command and "-m" not in plan.command else None,
         origin=plan.origin,
     )
     _write(plan.folder, contents)
