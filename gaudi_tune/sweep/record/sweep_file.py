@@ -84,6 +84,11 @@ class SweepFile(BaseModel, ser_json_inf_nan="constants"):
         return [f"{self.mode} {self.metric}", *self.others]
 
 
+def _script_of(command: Sequence[str]) -> str | None:
+    is_module = command[-2:-1] == ("-m",)
+    return str(Path(command[-1]).resolve()) if command and not is_module else None
+
+
 def write_sweep_file(plan: Plan) -> None:
     """Write what a resumed sweep must know, whole or not at all."""
     experiment, changeable = plan.experiment, names_on_resume("as given")
@@ -101,7 +106,7 @@ def write_sweep_file(plan: Plan) -> None:
         learned=list(plan.learned),
         seen_by=list(plan.test_data_seen_by),
         store=_store_key(plan.tracking_uri),
-        script=str(Path(plan.command[-1]).resolve()) if plan.command and "-m" not in plan.command else None,
+        script=_script_of(plan.command),
         origin=plan.origin,
     )
     _write(plan.folder, contents)
