@@ -384,8 +384,8 @@ def _name_of(train_loop: TrainLoop) -> str:
     module = getattr(function, "__module__", "__main__")
     if module not in ("__main__", "builtins"):  # builtins: code that exec() ran without a name
         return as_name(module.rpartition(".")[2])
-    # A profiler runs the script in a module of its own making.
-    script = getattr(function, "__globals__", vars(sys.modules["__main__"])).get("__file__")
+    script = getattr(function, "__globals__", {}).get("__file__")  # under a profiler another than that of __main__
+    script = script or getattr(sys.modules["__main__"], "__file__", None)
     return as_name(Path(script).stem if script else getattr(function, "__name__", type(function).__name__))
 
 
