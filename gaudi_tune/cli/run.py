@@ -149,7 +149,7 @@ def dry_run_lines(plan: Plan) -> list[str]:
     """Return lines with the settings, the first proposals, and the largest possible effort that is left."""
     from optuna.storages import InMemoryStorage
 
-    from gaudi_tune.plan.planner import make_searcher
+    from gaudi_tune.plan.planner import make_proposer
     from gaudi_tune.show.result import in_rows
 
     ended, trained, notes = _progress(plan) if plan.resumed else (0, 0, [])
@@ -158,9 +158,8 @@ def dry_run_lines(plan: Plan) -> list[str]:
         is_complete = read_summary(plan.stored_folder).get("complete")
         rest = "to do" if is_complete else f"but what a kill may have lost{confirms}"
         return [f"all {ended} trials have ended: nothing is left {rest} (--add-trials N makes it longer)", *notes]
-    searcher = make_searcher(plan, InMemoryStorage())
-    proposals = [searcher.suggest(str(n)) for n in range(min(PROPOSALS_SHOWN, plan.num_samples))]
-    configs = [config for config in proposals if isinstance(config, dict)]
+    proposer = make_proposer(plan, InMemoryStorage())
+    configs = [proposer.propose(str(n)) for n in range(min(PROPOSALS_SHOWN, plan.num_samples))]
     for config in configs:
         config.pop("seed", None)
     trials = plan.num_samples - ended + plan.confirmations

@@ -15,7 +15,7 @@ from gaudi_tune.show.summary import search_of, summarise, write_summary
 from gaudi_tune.storage.mirror import Mirror
 from gaudi_tune.sweep.record.events import SweepEnded
 from gaudi_tune.sweep.record.state_log import STATE_LOG
-from gaudi_tune.sweep.search.searcher import StudySearcher
+from gaudi_tune.sweep.search.proposer import Proposer
 
 logger = logging.getLogger(__name__)
 
@@ -27,12 +27,12 @@ class Conclusion:
         self,
         plan: Plan,
         announcer: Announcer,
-        searcher: StudySearcher,
+        proposer: Proposer,
         steering: Steering,
         on_disk: StateOnDisk,
         mirror: Mirror | None = None,
     ) -> None:
-        self._plan, self._announcer, self._searcher = plan, announcer, searcher
+        self._plan, self._announcer, self._proposer = plan, announcer, proposer
         self._steering, self._on_disk, self._mirror = steering, on_disk, mirror
         self._lock = threading.Lock()
         self.summary: dict[str, Any] | None = None
@@ -50,10 +50,10 @@ class Conclusion:
             self.summary = {**summarise(self._plan, state, self._addresses()), "trials": search_of(self._plan, state)}
             write_summary(self._plan.summary_file, self.summary)
             self._announcer.tell(SweepEnded(summary=self.summary))
-            self._steering.heed()  # requests that came after Tune's last step are answered that the sweep is over
+            self._steering.grant_all()  # requests that came after Tune's last step are answered that the sweep is over
             log_is_complete = self._on_disk.is_complete
             in_trackers = self._announcer.close_trackers()
-            in_files = self._missing_in_files(self._searcher.close(), log_is_complete=log_is_complete)
+            in_files = self._missing_in_files(self._proposer.close(), log_is_complete=log_is_complete)
             late = self._addresses()  # a short sweep ends before the first delivery, which creates its run
             if missing := [*in_files, *in_trackers]:
                 late["missing"] = missing

@@ -15,7 +15,7 @@ from gaudi_tune.sweep.policies.growth import Growth
 from gaudi_tune.sweep.policies.schedulers.scheduler import Scheduler
 from gaudi_tune.sweep.record.events import Event, PlaceChanged
 from gaudi_tune.sweep.record.sweep_state import SweepState
-from gaudi_tune.sweep.search.searcher import StudySearcher
+from gaudi_tune.sweep.search.proposer import Proposer
 
 
 class DeviceMoves:
@@ -25,11 +25,11 @@ class DeviceMoves:
         self,
         plan: Plan,
         state: SweepState,
-        searcher: StudySearcher,
+        proposer: Proposer,
         policy: Scheduler,
         tell: Callable[[Event], None],
     ) -> None:
-        self._state, self._searcher, self._policy, self._tell = state, searcher, policy, tell
+        self._state, self._proposer, self._policy, self._tell = state, proposer, policy, tell
         self._growth, self._enabled = Growth(plan), plan.grows
 
     def trial_began(self, number: int) -> None:
@@ -49,7 +49,7 @@ class DeviceMoves:
             return
         trial_state = self._state.trials[number_of(trial)]
         self._growth.measure(self._state, trial_state)
-        to_begin = self._searcher.proposed < self._state.num_trials and not self._growth.has_grown
+        to_begin = self._proposer.proposed < self._state.num_trials and not self._growth.has_grown
         if to_begin or others_pause:
             return
         promoted = len(self._policy.next_trials(self._state))
@@ -58,7 +58,6 @@ class DeviceMoves:
             call_trainable(tune_controller, trial, WarmTrainable.move_to.__name__, place)
             self._tell(PlaceChanged(trial=trial_state.number, workers=place.workers))
 
-    @property
     def trials_wait_for_devices(self) -> bool:
         """Whether a trial may wait for devices to which another has grown, or is to grow."""
         running = self._state.running if self._growth.has_ever_grown else []

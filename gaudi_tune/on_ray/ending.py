@@ -1,48 +1,31 @@
-"""The early end of a sweep: a rule, a person or a signal asks for it, or Ray is gone."""
+"""The early end of a sweep, once its trials have saved: a rule, a person or a signal asks for it."""
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterable
 
-from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.on_ray.signals import STATUSES, Signals
-from gaudi_tune.on_ray.watch import RayWatch
+from gaudi_tune.on_ray.signals import Signals
 from gaudi_tune.sweep.record.events import Ending, EndingWithdrawn, Event, SweepEnding
 from gaudi_tune.sweep.record.sweep_state import SweepState
-from gaudi_tune.sweep.search.searcher import StudySearcher
-from gaudi_tune.training.notice import LOOK_EVERY_S, give_notice, saved_since
 
 logger = logging.getLogger(__name__)
 
 
 class EarlyEnd:
-    """Lets every running trial write a checkpoint and then interrupts Tune. Without Ray it ends the process."""
+    """Lets every running trial write a checkpoint and then interrupts Tune.
 
-    def __init__(
-        self,
-        plan: Plan,
-        state: SweepState,
-        searcher: StudySearcher,
-        tell: Callable[[Event], None],
-        close: Callable[[], Mapping[str, Any]],
-    ) -> None:
-        """Prepare only. ``close`` writes and shows everything that needs no Ray, and returns the summary."""
-        self._plan, self._state, self._searcher, self._tell, self._close = plan, state, searcher, tell, close
+    From the moment it is asked, the record has a reason to end (``state.ending``), and nothing new is proposed.
+    """
+
+    def __init__(self, state: SweepState, tell: Callable[[Event], None]) -> None:
+        """Prepare only."""
+        self._state, self._tell = state, tell
         self.signals = Signals()
-        self.watch = RayWatch(self.signals, self._leave_without_ray, partial(give_notice, plan.folder))
         self.interrupted = False
         """Whether Tune was interrupted."""
         self._unsaved: set[int] | None = None  # running trials that have yet to save; None before they were counted
         self._saved = set[int]()  # trials that saved, or had nothing to save, before the unsaved were counted
-        self._leaving = threading.Lock()
 
     def ask(self, ending: Ending | None) -> None:
         """End the sweep soon if there is a reason. The first reason stays, unless a later one cannot wait."""
@@ -50,47 +33,19 @@ class EarlyEnd:
         if ending is None:
             return
         if current is None:
-            self._begin_ending(ending)
+            self._tell(SweepEnding(ending=ending))
         elif ending.at_once:
             # A limit that the user set (status 0) makes the end immediate, but is not why the sweep ends.
             combined = current._replace(at_once=True) if ending.status == 0 else ending
             if combined != current:
-                self._begin_ending(combined)
+                self._tell(SweepEnding(ending=combined))
 
-    def _begin_ending(self, ending: Ending) -> None:
-        self._searcher.set_max_concurrency(0)  # a new trial would fail in the same way, or be cut short
-        self._tell(SweepEnding(ending=ending))
-
-    def heed_notice(self) -> None:
-        """End the process if it received SIGTERM, SIGHUP or SIGUSR1, once its trials have saved. If Ray received the
-        signal, too, the next call of Ray would end the process without a message."""
-        requested = self.signals.ending
-        if requested is not None and requested.status in STATUSES.values():
-            self._let_trials_save()
-            self._leave_without_ray(requested)
-
-    def _let_trials_save(self) -> None:
-        """Wait until the running trials have saved, as long as the notice is. This calls nothing of Ray."""
-        folder, deadline = self._plan.folder, time.monotonic() + (self._plan.options.notice or 0)
-        running = {trial.name for trial in self._state.trials.values() if trial.status == "running"}
-        if not running or time.monotonic() >= deadline:
-            return
-        notice_time, unsaved = give_notice(folder), running
-        while unsaved and time.monotonic() < deadline:
-            time.sleep(LOOK_EVERY_S)
-            unsaved = {name for name in unsaved if not saved_since(folder / name, notice_time)}
-        logger.warning(
-            "%d of %d running trials saved after their last step; the others continue from their last checkpoint",
-            len(running) - len(unsaved), len(running),
-        )  # fmt: skip
-
-    def heed_signals(self) -> None:
+    def check_signals(self) -> None:
         """End the sweep if a signal asks for it, and at once if the sweep is ending already.
 
         Call this at the end of a step of Tune's event loop. An ending sweep proposes nothing, and while no trial runs,
         Tune would wait ten minutes for a proposal in the rest of the step.
         """
-        self.heed_notice()
         requested, current = self.signals.ending, self._state.ending
         if requested is None or requested == current:
             return
@@ -125,20 +80,5 @@ class EarlyEnd:
             logger.error(
                 "the sweep should end, but nothing can end it in a thread; it continues: %s", self._state.ending.why
             )
-            self._searcher.set_max_concurrency(self._plan.groups)
             self.signals.ending = None
             self._tell(EndingWithdrawn())
-
-    def _leave_without_ray(self, ending: Ending) -> None:
-        """Close the sweep and end the process: Tune's event loop would wait for a Ray that is gone or ending."""
-        self._leaving.acquire()  # never released: a second caller waits here until the process ends
-        try:
-            self.ask(ending)
-            summary = self._close()
-            if self._plan.options.json:  # the command line, which prints it otherwise, has sys.stdout go to stderr
-                print(json.dumps(summary, indent=2, default=str), file=sys.__stdout__, flush=True)
-            print(f"resume it with: {self._plan.how_to_resume()}", file=sys.stderr, flush=True)
-        except Exception:  # nothing else would end the process
-            logger.exception("the sweep could not be closed; it can be resumed from its last snapshot")
-        finally:
-            os._exit(ending.status)

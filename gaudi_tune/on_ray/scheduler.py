@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
@@ -14,9 +14,7 @@ from gaudi_tune.on_ray.trials import number_of
 from gaudi_tune.private.ray_tune import end_idle_actors, end_paused, training_of
 from gaudi_tune.sweep.policies.schedulers.scheduler import Scheduler
 from gaudi_tune.sweep.record.events import Decision, Reported, Verdict
-
-if TYPE_CHECKING:
-    from gaudi_tune.on_ray.sweep_run import SweepRun
+from gaudi_tune.sweep.record.sweep_state import SweepState
 
 ANSWERS: Mapping[Verdict, str] = {"continue": TrialScheduler.CONTINUE, "pause": TrialScheduler.PAUSE}
 """What Tune is told where a trial does not end."""
@@ -26,26 +24,61 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
     """Maps the policy, the scheduler that the user chose, to Tune.
 
     The policy speaks of trials by their numbers, and reads the record. This class finds Tune's trials, pauses, starts
-    and ends them, and knows which of them wait.
+    and ends them, and counts those that wait.
 
     It never names a pending trial, as Ray's schedulers do over and over. While a new trial actor starts for that trial,
     the trial would be given each actor that becomes free instead, and Tune would drop the actor that is starting (Ray
     2.60). If trials end more often than an actor takes to start, a lost worker group would then never be replaced.
     """
 
-    def __init__(self, run: SweepRun, policy: Scheduler) -> None:
+    def __init__(
+        self,
+        policy: Scheduler,
+        state: SweepState,
+        groups: int,
+        *,
+        reported: Callable[[SweepScheduler, Any, Trial, dict[str, Any]], str],
+        trials_wait_for_devices: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Begin without a trial.
+
+        Args:
+            policy: Decides what becomes of the trials of the search.
+            state: The record of the sweep.
+            groups: How many trials train at a time.
+            reported: Handles a result, for which it may ask this scheduler to :meth:`decide`; returns the answer to
+                Tune.
+            trials_wait_for_devices: Whether a trial may wait for devices to which another has grown.
+        """
         super().__init__()
-        self._run, self.policy = run, policy
+        self.policy, self._state, self._groups = policy, state, groups
+        self._reported, self._trials_wait_for_devices = reported, trials_wait_for_devices
         self._trials: dict[int, Trial] = {}
         """Tune's trials of the search, by their numbers."""
-        self._waiting: set[int] = set()
-        """Trials that are paused and were not promoted since."""
-        self.being_saved: set[int] = set()
-        """Trials that are pausing and keep their groups until they are saved."""
+        self.added: set[int] = set()
+        """The numbers of all trials that Tune has, those of the confirmation among them."""
+
+    def pausing(self) -> set[int]:
+        """Return the trials that are being saved before they pause. Until then they have their groups."""
+        return {trial.number for trial in self._state.paused if self._trials[trial.number].status == Trial.RUNNING}
 
     def count_waiting(self) -> int:
-        """Return how many trials need no group because they are paused, and not promoted."""
-        return len(self._waiting) - len(self._waiting & self.being_saved)
+        """Return how many trials need no group: those that are paused, in Tune, too, and were not promoted since.
+
+        While a trial is being saved, Tune would start another trial actor for a new proposal, and end it unused. The
+        trials that train at the same time are the population of a policy that clones, so none of them waits.
+        """
+        if self.policy.clones:
+            return 0
+        promoted = self._promoted()
+        return sum(
+            self._trials[trial.number].status == Trial.PAUSED and trial.number not in promoted
+            for trial in self._state.paused
+        )
+
+    def _promoted(self) -> set[int]:
+        """Return the trials that are paused and continue as soon as there are groups for them."""
+        return set(self.policy.next_trials(self._state))
 
     @property
     def needs_checkpoints(self) -> bool:
@@ -57,58 +90,51 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         return True
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        """Return what follows from a result. Tune calls this before it tells the searcher and the callbacks."""
-        return self._run.reported(tune_controller, trial, result)
+        """Return what follows from a result. Tune calls this before it calls the searcher and the callbacks."""
+        return self._reported(self, tune_controller, trial, result)
 
     def decide(
         self, tune_controller: Any, trial: Trial, result: dict[str, Any], report: Reported
     ) -> tuple[Decision, str]:
         """Return what the policy decides after a report of a trial of the search, and the answer to Tune."""
-        state = self._run.state
-        decision = self.policy.decide(state, state.trials[report.trial], report)
-        if decision.verdict == "pause":
-            self._waiting.add(report.trial)
-        self._waiting.difference_update(self.policy.next_trials(state))
+        decision = self.policy.decide(self._state, self._state.trials[report.trial], report)
         return decision, ANSWERS.get(decision.verdict, TrialScheduler.STOP)
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Note that Tune has a trial; one that was paused before the sweep was resumed stays so."""
-        self._run.on_disk.trial_added(trial)
+        self.added.add(number_of(trial))
         if trial.config.get(names.CONFIRMS):  # a trial of the confirmation is never stopped early
             return
         number = number_of(trial)
         self._trials[number] = trial
         self.policy.trial_added(number)
-        if not trial.is_finished() and self.policy.is_waiting(number):
-            self._waiting.add(number)
-            if trial.status == Trial.PENDING:
-                trial.set_status(Trial.PAUSED)  # before Tune files it: Tune starts pending trials, groups or not
+        trial_state = self._state.trials.get(number)
+        was_paused = trial_state is not None and trial_state.status == "paused" and not self.policy.clones
+        if was_paused and trial.status == Trial.PENDING:
+            trial.set_status(Trial.PAUSED)  # before Tune files it: Tune starts pending trials, groups or not
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         """Note that a trial failed, or goes on after a failure."""
-        self._waiting.discard(number_of(trial))
         self.policy.trial_failed(number_of(trial))
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:
         """Note that a trial has ended."""
-        self._waiting.discard(number_of(trial))
         self.policy.trial_ended(number_of(trial))
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         """Note that a paused trial has ended."""
-        self._waiting.discard(number_of(trial))
         self.policy.trial_ended(number_of(trial))
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         """Return the trial to start next, or None to let Tune start a pending one."""
         self._end_paused_by_hand(tune_controller)
         next_trial = self._next_paused(tune_controller)
-        if next_trial is None and self._run.trials_wait_for_devices:
+        if next_trial is None and self._trials_wait_for_devices():
             end_idle_actors(tune_controller)
         return next_trial
 
     def _end_paused_by_hand(self, tune_controller: Any) -> None:
-        state = self._run.state
+        state = self._state
         if not state.steered or self.policy.clones:  # clones soon continue, and end then
             return
         for trial_state in state.paused:
@@ -118,14 +144,12 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
 
     def _next_paused(self, tune_controller: Any) -> Trial | None:
         """Return a paused trial that was promoted, as soon as there is a group for it; end those that wait in vain."""
-        state = self._run.state
-        promoted = self.policy.next_trials(state)
-        self._waiting.difference_update(promoted)
-        trials_to_end = () if promoted else self.policy.trials_to_end(state)
+        promoted = self.policy.next_trials(self._state)
+        trials_to_end = () if promoted else self.policy.trials_to_end(self._state)
         if not promoted and not trials_to_end:
             return None
         training = training_of(tune_controller)
-        if len(training) < self._run.plan.groups:
+        if len(training) < self._groups:
             for number in promoted:
                 if self._trials[number].status == Trial.PAUSED:  # it may still be saved
                     return self._trials[number]

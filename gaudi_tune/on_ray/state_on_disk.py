@@ -14,12 +14,11 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.on_ray.given.users_callback import UsersCallback
 from gaudi_tune.on_ray.scheduler import SweepScheduler
-from gaudi_tune.on_ray.trials import number_of
 from gaudi_tune.on_ray.tune_files import finish_restore, make_tune_part
 from gaudi_tune.private.tune_state import StateKeeper
 from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, pack
 from gaudi_tune.sweep.record.sweep_state import SweepState
-from gaudi_tune.sweep.search.searcher import StudySearcher
+from gaudi_tune.sweep.search.proposer import Proposer
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +36,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         folder: Path,
         state: SweepState,
         scheduler: SweepScheduler,
-        searcher: StudySearcher,
+        proposer: Proposer,
         callbacks: Sequence[UsersCallback],
         flush_trackers: Callable[[], object],
         *,
@@ -47,7 +46,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
 
         ``flush_trackers`` is called before a record is written: what the log has is never told to trackers again.
         """
-        self._folder, self._state, self._scheduler, self._searcher = folder, state, scheduler, searcher
+        self._folder, self._state, self._scheduler, self._proposer = folder, state, scheduler, proposer
         self._callbacks = callbacks
         self._flush_trackers = flush_trackers
         self._log, self._logged_trials = StateLog(folder), dict[str, Any]()  # as Tune wrote them
@@ -58,7 +57,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         self._undo: Callable[[], None] = lambda: None
         """Makes the changes that are being written count as changes again."""
         self._has_tune_files = resumed  # put where Tune looks for them, and removed once it has read them
-        self._not_restored: set[int] = set()  # numbers of the trials that Tune has yet to read
+        self._expected: set[int] = set()  # numbers of the trials that Tune is to read
 
     @property
     def is_writing(self) -> bool:
@@ -106,20 +105,20 @@ class StateOnDisk(KeptInProcess, StateKeeper):
             self._undo()
 
     def _forget_changes(self, trials: Mapping[str, tuple[str, str]]) -> None:
-        logged, changed, unlogged = self._logged_trials, set(self._state.changed), set(self._searcher.record.unlogged)
+        logged, changed, unlogged = self._logged_trials, set(self._state.changed), set(self._proposer.record.unlogged)
 
         def undo() -> None:
             self._logged_trials = logged
             self._state.changed |= changed
-            self._searcher.record.unlogged |= unlogged
+            self._proposer.record.unlogged |= unlogged
 
         self._undo, self._logged_trials = undo, dict(trials)
         self._state.forget_changes()
-        self._searcher.record.unlogged.clear()
+        self._proposer.record.unlogged.clear()
 
     def snapshot(self, numbers: Set[int] | None = None) -> dict[str, Any]:
         """Return the parts of the state that are not Tune's, with the trials of these numbers, or with all if None."""
-        study = self._searcher.record.snapshot(everything=numbers is None)
+        study = self._proposer.record.snapshot(everything=numbers is None)
         scheduler, callbacks = self._scheduler.get_state(), [(c.name, c.kept_state()) for c in self._callbacks]
         return {
             **self._state.snapshot(numbers),
@@ -131,7 +130,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
     def restore(self, parts: Mapping[str, Any]) -> None:
         """Restore the parts of a log, before Tune adds its trials again."""
         self._state.restore(parts)
-        self._searcher.restore_study(parts["study"])
+        self._proposer.restore_study(parts["study"])
         self._scheduler.set_state(parts["scheduler"])
         callback_states = parts.get("callbacks", {}).get("states", [])
         if [name for name, _ in callback_states] == [callback.name for callback in self._callbacks]:
@@ -141,18 +140,15 @@ class StateOnDisk(KeptInProcess, StateKeeper):
 
     def expect(self, trials: Sequence[int]) -> None:
         """Note that Tune is about to read its state, which has the trials of these numbers."""
-        self._not_restored = set(trials)
-
-    def trial_added(self, trial: Trial) -> None:
-        """Note that Tune has a trial, a new one or one that it restored."""
-        self._not_restored.discard(number_of(trial))
+        self._expected = set(trials)
 
     def check_restored(self) -> None:
         """Raise a SweepError if Tune has not read its state in full. Tune itself would log an error and start from the
         beginning."""
-        if self._not_restored:
+        missing = self._expected - self._scheduler.added
+        if missing:
             raise SweepError(
-                f"--resume {self._folder.name}: Tune could not read the state of {len(self._not_restored)} trials (its "
+                f"--resume {self._folder.name}: Tune could not read the state of {len(missing)} trials (its "
                 f"error is above). {self._folder / STATE_LOG} is unchanged: fix what the error says, and try again"
             )
 

@@ -15,7 +15,7 @@ from gaudi_tune.sweep.record.events import Event, SearchCut, SearchExhausted, St
 from gaudi_tune.sweep.record.sweep_file import keep_num_samples
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import trial_name
-from gaudi_tune.sweep.search.searcher import StudySearcher
+from gaudi_tune.sweep.search.proposer import Proposer
 
 logger = logging.getLogger(__name__)
 
@@ -26,10 +26,10 @@ MAX_ADDED = 10_000
 
 
 class Steering:
-    """Takes requests from any thread, and grants them when Tune's event loop calls :meth:`heed`."""
+    """Takes requests from any thread, and grants them when Tune's event loop calls :meth:`grant_all`."""
 
-    def __init__(self, plan: Plan, state: SweepState, searcher: StudySearcher, tell: Callable[[Event], None]) -> None:
-        self._plan, self._state, self._searcher, self._tell = plan, state, searcher, tell
+    def __init__(self, plan: Plan, state: SweepState, proposer: Proposer, tell: Callable[[Event], None]) -> None:
+        self._plan, self._state, self._proposer, self._tell = plan, state, proposer, tell
         self._requests: queue.SimpleQueue[tuple[Mapping[str, Any], Future[str]]] = queue.SimpleQueue()
 
     def ask(self, request: Mapping[str, Any]) -> Future[str]:
@@ -40,10 +40,10 @@ class Steering:
         answer: Future[str] = Future()
         self._requests.put((request, answer))
         if self._state.has_ended:  # Tune's event loop has ended
-            self.heed()
+            self.grant_all()
         return answer
 
-    def heed(self) -> None:
+    def grant_all(self) -> None:
         """Grant the requests that have come since the last call."""
         while True:
             try:
@@ -91,19 +91,18 @@ class Steering:
 
         A paused trial ends unless it is promoted, as at the end of any search.
         """
-        self._searcher.num_trials = self._searcher.proposed
-        self._tell(SearchCut(num_trials=self._searcher.proposed))
+        self._tell(SearchCut(num_trials=self._proposer.proposed))
 
     def end_search(self) -> None:
         """Let no more trials of the search begin, since what proposes them has no more."""
-        number = self._searcher.num_trials = self._searcher.proposed
+        number = self._proposer.proposed
         keep_num_samples(self._plan.folder, number)
         self._tell(SearchExhausted(num_trials=number, source=self._plan.options.search))
 
     def _end(self) -> str:
-        waiting = len(self._searcher.requested_configs)
-        self._searcher.requested_configs.clear()
-        self._want_trials(self._searcher.proposed, "end after the running trials")
+        waiting = len(self._proposer.requested_configs)
+        self._proposer.requested_configs.clear()
+        self._want_trials(self._proposer.proposed, "end after the running trials")
         rest = ", then the confirmation" if self._state.seeds else ""
         dropped = f"; {counted(waiting, 'configuration')} that waited will not be tried" if waiting else ""
         return f"no more trials begin: those that run end as the scheduler decides{rest}{dropped}"
@@ -118,7 +117,9 @@ class Steering:
     def _try(self, params: Mapping[str, Any]) -> str:
         self._check_search()
         config = self._plan.experiment.read_config(self._plan.settings, params)
-        num_trials = self._searcher.request(config)
+        num_trials = self._proposer.request(config)
+        if self._plan.objects.search_alg is not None:  # one trial more than before: a grid would lose a point to it
+            num_trials = max(num_trials, self._state.num_trials + 1)
         self._tell(Steered(request=f"try {format_params(config)}"))
         missing = num_trials - self._state.num_trials
         if missing > 0:
@@ -134,7 +135,7 @@ class Steering:
                 f"the time left is for the trials that run and the confirmation (--time-budget); once the sweep has "
                 f"ended, begin more with: {self._plan.how_to_resume(with_more_trials=True)}"
             )
-        if self._searcher.is_exhausted:
+        if self._proposer.is_finished:
             raise SweepError(
                 f"the search is over; once the sweep has ended, add trials with: "
                 f"{self._plan.how_to_resume(with_more_trials=True)}"
@@ -143,5 +144,4 @@ class Steering:
     def _want_trials(self, number: int, description: str) -> None:
         """Have the search propose this many trials in all, also after a resume."""
         keep_num_samples(self._plan.folder, number)
-        self._searcher.num_trials = number
         self._tell(TrialsAsked(request=description, num_trials=number))

@@ -24,14 +24,13 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaisedError, lost_actor
 from gaudi_tune.group.trainer import WorkerGroupSpec
 from gaudi_tune.group.warm_trainable import warm_trainable
+from gaudi_tune.on_ray.assemble import assemble
 from gaudi_tune.on_ray.continuation import take_over
 from gaudi_tune.on_ray.given.arguments import epochs_of, experiment_of, read_arguments, with_notes
-from gaudi_tune.on_ray.given.rays_search import source_of
 from gaudi_tune.on_ray.local_ray import TUNE_NEEDS, TUNE_SETTINGS, start_ray
-from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.trials import name_of
 from gaudi_tune.on_ray.tune_files import KeptState, put_back, read_kept_state, results_so_far
-from gaudi_tune.plan.planner import make_plan, make_searcher
+from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.private import ray_tune, tune_state
 from gaudi_tune.show.confirmation import confirming
 from gaudi_tune.show.plan_text import plan_lines
@@ -148,9 +147,7 @@ class SweepTuner(tune.Tuner):
         self.plan = plan
         self._callbacks = list(callbacks)
         trackers = [make(plan) for make in TRACKERS.values()] if trackers is None else trackers
-        searcher = make_searcher(plan)
-        searcher.source = source_of(plan)
-        self.run = SweepRun(plan, searcher, trackers)
+        self.run = assemble(plan, trackers)
         self._tuner: tune.Tuner | None = None
 
     @shown_plainly
@@ -210,8 +207,8 @@ class SweepTuner(tune.Tuner):
         """Print the result, and raise the error of a user's search that has ended the sweep."""
         is_command = bool(self.plan.command)  # the command line prints how a sweep ended as an error
         print(as_text(["", *([] if is_command else self.ending_lines()), *self._result_lines()]), flush=True)
-        if self.run.search_error is not None and not is_command:
-            raise self.run.search_error
+        if self.run.search_errors.error is not None and not is_command:
+            raise self.run.search_errors.error
 
     def _run_tune(self, state: KeptState | None) -> tune.ResultGrid:
         """Run Ray's own Tuner, which continues from ``state`` if there is one."""
@@ -233,7 +230,7 @@ class SweepTuner(tune.Tuner):
             Exception: It is damaged. Each kind of damage raises its own.
         """
         read_kept_state(self.plan.stored_folder, self.run.on_disk.restore, as_data=True)
-        self.run.searcher.check_restored_study()
+        self.run.searcher.proposer.check_restored_study()
         summarise(self.plan, self.run.state, {})  # as the end of the sweep does
         search_of(self.plan, self.run.state)
         return self.run.state
@@ -248,7 +245,7 @@ class SweepTuner(tune.Tuner):
         if summary["complete"]:
             if not summary["failed"]:
                 return []
-            places = [str(self.plan.report_file), *(in_words(tracker) for tracker in self.run.trackers)]
+            places = [str(self.plan.report_file), *(in_words(tracker) for tracker in self.run.announcer.trackers)]
             return [f"error: {summary['failed']}; see {', '.join(places)}"]
         counts = Counter(summary["counts"])
         counts["not begun"] = state.expected - counts.total()
@@ -274,7 +271,7 @@ class SweepTuner(tune.Tuner):
         return results_so_far(self.plan.stored_folder)
 
     def _result_lines(self) -> list[str]:
-        plan, summary, trackers = self.plan, self.run.summary, self.run.trackers
+        plan, summary, trackers = self.plan, self.run.summary, self.run.announcer.trackers
         assert summary is not None, "the sweep is over"
         load_lines = [tracker.load_line() for tracker in trackers]
         models = [("model", line) for line in load_lines if line is not None]
@@ -338,12 +335,13 @@ class SweepTuner(tune.Tuner):
                 self.run,
                 self.run.on_disk,
                 ray_tune.JsonLogger(2 * plan.groups),
-                *self.run.users_callbacks,
+                *self.run.user_callbacks,
                 *self._callbacks,
             ],
             failure_config=tune.FailureConfig(max_failures=plan.options.retries or 0),
             checkpoint_config=tune.CheckpointConfig(
-                num_to_keep=None if self.run.policy.clones else 1,  # a clone may take over an older one of another
+                # A clone may take over an older checkpoint of another trial.
+                num_to_keep=None if self.run.scheduler.policy.clones else 1,
                 checkpoint_score_attribute=plan.experiment.metric,
                 checkpoint_score_order=plan.objectives[0].mode,
                 checkpoint_at_end=False,  # by default Tune would save every trial at its end

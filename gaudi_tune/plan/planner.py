@@ -26,7 +26,7 @@ from gaudi_tune.sweep.record.sweep_file import name_for
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
 
-    from gaudi_tune.sweep.search.searcher import StudySearcher
+    from gaudi_tune.sweep.search.proposer import Proposer
 
 
 def make_plan(
@@ -105,12 +105,17 @@ def check_given(options: SweepOptions, objects: GivenObjects) -> None:
             raise SweepError(f"--resume {options.resume}: the sweep has --{option} {named}; leave {kind} out")
 
 
-def make_searcher(plan: Plan, storage: BaseStorage | None = None) -> StudySearcher:
-    """Return the searcher of a plan. Its study is in ``storage``, or by default in the sweep's folder."""
-    from gaudi_tune.sweep.search.searcher import StudySearcher
+def make_proposer(
+    plan: Plan, storage: BaseStorage | None = None, on_error: Callable[[Exception], object] | None = None
+) -> Proposer:
+    """Return what proposes the trials of a plan. Its study is in ``storage``, or by default in the sweep's folder.
+
+    ``on_error`` takes errors of the user's sampler; without it they are raised.
+    """
+    from gaudi_tune.sweep.search.proposer import Proposer, raised
     from gaudi_tune.sweep.search.stored_study import study_address
 
-    return StudySearcher(
+    return Proposer(
         plan.experiment.search_space,
         objectives=plan.objectives,
         baseline=plan.experiment.baseline,
@@ -118,7 +123,7 @@ def make_searcher(plan: Plan, storage: BaseStorage | None = None) -> StudySearch
         seed=plan.options.seed,
         study_name=plan.name,
         storage=storage or study_address(plan.folder),
-        num_trials=plan.num_samples,
         trial_seed=plan.options.trial_seed,
         learned=plan.learned,
+        on_error=on_error or raised,
     )

@@ -26,7 +26,7 @@ from gaudi_tune.cli.sweeps import list_sweeps
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.tuner import SweepTuner
-from gaudi_tune.plan.planner import make_plan, make_searcher
+from gaudi_tune.plan.planner import make_plan, make_proposer
 from gaudi_tune.show.result import result_lines
 from gaudi_tune.show.summary import reopen_summary, search_of, summarise, write_summary
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE
@@ -73,23 +73,23 @@ def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None,
     plan = replace(plan, command=("python", "-m", "gaudi_tune", "run", str(storage.parent / "my tune.py")))
     plan.folder.mkdir(parents=True)
     write_sweep_file(plan)
-    searcher, fed = make_searcher(plan), Fed(epochs=1, trials=plan.num_samples, others=plan.objectives[1:])
+    proposer, fed = make_proposer(plan), Fed(epochs=1, trials=plan.num_samples, others=plan.objectives[1:])
     for number, score in enumerate(scores, start=1):
-        config: Any = searcher.suggest(f"id{number}")
+        config: Any = proposer.propose(f"id{number}")
         lost = ending is not None and number == len(scores)
         fed.begin(number, **config)
         fed.report(number, 1, score, seconds=2 * score)
-        searcher.reported(fed.state.trials[number])
+        proposer.reported(fed.state.trials[number])
         if not lost:
             divergence = why_diverged(fed.state.trials[number].metrics, "score")
             if divergence:
                 fed.fail(number, divergence)
             else:
                 fed.end(number)
-            searcher.ended(fed.state.trials[number])
-    assert searcher.study is not None  # everything is written
+            proposer.ended(fed.state.trials[number])
+    assert proposer.study is not None  # everything is written
     tune_part = {"trials": {f"id{n}": (json.dumps({"experiment_tag": str(n)}), "{}") for n in fed.state.trials}}
-    study_part, scheduler_part = searcher.record.snapshot(everything=True), SweepTuner(plan).run.scheduler.get_state()
+    study_part, scheduler_part = proposer.record.snapshot(everything=True), SweepTuner(plan).run.scheduler.get_state()
     parts = {**fed.state.snapshot(), "tune": tune_part, "study": study_part, "scheduler": scheduler_part}
     StateLog(plan.folder).append(pack(parts))
     if ending is not None:

@@ -8,9 +8,9 @@ from typing import Any
 
 from gaudi_tune import Experiment, SweepOptions
 from gaudi_tune.define.options import resumed
-from gaudi_tune.plan.planner import make_plan, make_searcher
+from gaudi_tune.plan.planner import make_plan, make_proposer
 from gaudi_tune.sweep.record.sweep_file import sweep_to_resume, write_sweep_file
-from tests.helpers.searchers import Sweep
+from tests.helpers.proposers import Sweep
 
 
 def earlier_sweep(
@@ -21,13 +21,13 @@ def earlier_sweep(
     plan = make_plan(experiment, options)
     plan.folder.mkdir(parents=True)
     write_sweep_file(plan)
-    searcher = make_searcher(plan)
-    sweep = Sweep(searcher, plan.budget)
+    proposer = make_proposer(plan)
+    sweep = Sweep(proposer, plan.budget)
     for number in range(trials):
-        config = searcher.suggest(str(number))
+        config = proposer.propose(str(number))
         assert isinstance(config, dict)
         sweep.end(str(number), {plan.experiment.metric: score(config), "epoch": 1})
-    assert searcher.study is not None  # everything is written
+    assert proposer.study is not None  # everything is written
 
 
 def options_of_sweep(experiment: str, given: SweepOptions, tracking_uri: str) -> SweepOptions:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gaudi_tune.devices.hpu import HPU
+from gaudi_tune.on_ray.device_moves import DeviceMoves
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.sweep.policies.growth import Growth
 from gaudi_tune.sweep.record.events import Ending, Event, TrialBegan
@@ -58,7 +59,7 @@ def test_a_sweep_that_ends_does_not_wait_for_a_trial_that_waits_for_devices(tmp_
     asked = Namespace(trials=10, epochs=27, scheduler="asha")
     with simulated_groups.without_ray(tmp_path, groups, HPU):
         run = (tuner := tuner_of(tmp_path, "auto", asked, seed=0, trackers=())).run
-        run.views[:] = [EndsSweep(run)]
+        run.announcer.views[:] = [EndsSweep(run)]
         tuner.fit()
     assert run.summary is not None and run.summary["ended_early"]["why"] == "for a test"
     assert run.state.trials[11].step == 0
@@ -89,6 +90,6 @@ def test_a_group_on_devices_that_may_not_train_together_ends_the_simulation(
 def test_where_idle_trial_actors_keep_their_devices_trials_wait_for_them_in_vain(
     tmp_path: Path, groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SweepRun, "trials_wait_for_devices", False)
+    monkeypatch.setattr(DeviceMoves, "trials_wait_for_devices", lambda moves: False)
     swept(tmp_path, groups, seed=1)
     assert groups.in_vain > 0

@@ -22,7 +22,7 @@ from ray import cloudpickle, tune
 from gaudi_tune import Budget, Experiment, Recipe, SweepError, SweepOptions, build_tuner
 from gaudi_tune.cli.run import dry_run_lines
 from gaudi_tune.define.options import PROJECT_ROOT
-from gaudi_tune.plan.planner import make_plan, make_searcher
+from gaudi_tune.plan.planner import make_plan, make_proposer
 from gaudi_tune.show.notify import VARIABLE
 from gaudi_tune.show.plan_text import plan_lines
 from gaudi_tune.training.trial_config import TrialConfig
@@ -109,7 +109,7 @@ def test_a_space_without_a_range_is_an_error(space: dict[str, Any], storage: Pat
 def test_without_a_baseline_the_sampler_proposes_the_first(storage: Path) -> None:
     storage.mkdir()
     experiment = Experiment(train_loop=quadratic, space={"x": tune.uniform(-1.0, 1.0)}, metric="score")
-    first: Any = make_searcher(plan_of(experiment, storage), optuna.storages.InMemoryStorage()).suggest("a")
+    first: Any = make_proposer(plan_of(experiment, storage), optuna.storages.InMemoryStorage()).propose("a")
     assert set(first) == {"x", "seed"}
     assert -1 <= first["x"] <= 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,14 +39,10 @@ class Controller:
     def __init__(self, policy: Scheduler, state: SweepState, groups: int = 2, given: Any = None) -> None:
         self.state = state
         objects = GivenObjects(scheduler=given)
-        run: Any = SimpleNamespace(
-            state=state,
-            plan=SimpleNamespace(groups=groups, budget=BUDGET, objectives=[SCORE], objects=objects),
-            on_disk=SimpleNamespace(trial_added=lambda trial: None),
-            trials_wait_for_devices=False,
-        )
-        kind = RaysScheduler if isinstance(policy, Population | GivenScheduler) else SweepScheduler
-        self.scheduler = kind(run, policy)
+        plan: Any = SimpleNamespace(budget=BUDGET, objectives=[SCORE], objects=objects)
+        is_of_ray = isinstance(policy, Population | GivenScheduler)
+        make = partial(RaysScheduler, plan) if is_of_ray else SweepScheduler
+        self.scheduler = make(policy, state, groups, reported=lambda *_: TrialScheduler.CONTINUE)
         self.trials: dict[int, Trial] = {}
 
     def get_trials(self) -> list[Trial]:
@@ -117,11 +114,13 @@ def test_it_counts_the_trials_that_wait_and_need_no_group() -> None:
     sweep = promoting()
     assert reported(sweep, (5.0, 4.0)) == ["PAUSE", "PAUSE"]
     assert sweep.scheduler.count_waiting() == 2
-    sweep.scheduler.being_saved = {2}
+    sweep.trials[2].status = Trial.RUNNING
+    assert sweep.scheduler.pausing() == {2}
     assert sweep.scheduler.count_waiting() == 1, "the other has its group until it is saved"
-    sweep.scheduler.being_saved = set()
+    sweep.trials[2].status = Trial.PAUSED
     assert sweep.report(3, 1, 3.0) == "PAUSE"
     assert sweep.scheduler.count_waiting() == 2, "the best of three is to continue"
+    sweep.trials[2].status = Trial.PENDING  # it failed, and is retried
     sweep.scheduler.on_trial_error(sweep, sweep.trials[2])
     assert sweep.scheduler.count_waiting() == 1
 

@@ -66,7 +66,7 @@ def run(storage: Path) -> SweepRun:
 
 def turn(run: SweepRun, *saving: int) -> None:
     """What a turn of Tune's event loop does about the end of the sweep, while trials are saved."""
-    run.early_end.heed_signals()
+    run.early_end.check_signals()
     run.early_end.interrupt_when_saved({*saving, *(trial.number for trial in run.state.running)})
 
 
@@ -97,7 +97,7 @@ def test_without_ray_the_process_ends_also_if_the_sweep_cannot_be_closed(
     monkeypatch.setattr(os, "_exit", left.append)
     run.plan.folder.parent.mkdir(exist_ok=True)
     run.plan.folder.write_text("no folder")  # the summary cannot be written
-    run.early_end._leave_without_ray(Ending("Ray is gone", 1, at_once=True))
+    run.leaving.leave(Ending("Ray is gone", 1, at_once=True))
     assert left == [1]
     assert "the sweep could not be closed" in caplog.text
 
@@ -121,13 +121,12 @@ def test_once_the_sweep_ends_no_trial_takes_over_another(storage: Path, monkeypa
     run.state.apply(TrialBegan(trial=1, trial_id="1", config={"x": 0.5}))
     scheduler = mock.Mock(return_value=(Decision("continue"), TrialScheduler.CONTINUE))
     monkeypatch.setattr(run.scheduler, "decide", scheduler)
-    trial: Any = SimpleNamespace(experiment_tag="1_", trial_id="1")
+    trial: Any = SimpleNamespace(experiment_tag="1_", trial_id="1", config={"x": 0.5})
     for ends in (False, True):
         if ends:
             run.early_end.ask(Ending("for a test", 0))
-        report = Reported(trial=1, step=1, point=(0.1,), metrics={}, config={})
-        decision, _ = run._decide(None, trial, {"score": 0.1, "epoch": 1, "training_iteration": 1}, report)
-        assert decision.verdict == "continue"
+        run.scheduler.on_trial_result(None, trial, {"score": 0.1, "epoch": 1, "training_iteration": 1})
+        assert run.state.trials[1].decision.verdict == "continue"
     scheduler.assert_called_once()
 
 
@@ -142,7 +141,7 @@ def test_trials_that_have_nothing_to_save_are_not_waited_for(run: SweepRun, inte
 
 def test_a_time_budget_that_is_over_is_said_once(run: SweepRun) -> None:
     told: list[Any] = []
-    run.views[:] = [SimpleNamespace(show=lambda event, state: told.append(event), tick=lambda state: None)]
+    run.announcer.views[:] = [SimpleNamespace(show=lambda event, state: told.append(event), tick=lambda state: None)]
     for _ in range(2):  # as at each turn of Tune's event loop
         run.early_end.ask(Ending("its time budget is spent", 0, at_once=True))
     assert [type(event) for event in told] == [SweepEnding]

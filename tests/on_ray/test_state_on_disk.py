@@ -39,7 +39,7 @@ def test_nothing_waits_for_a_slow_disk_and_what_it_refuses_is_in_the_next_record
 ) -> None:
     folder, proposals, disk_answers = run.plan.folder, SearchGenerator(run.searcher), threading.Event()
     on_disk = StateOnDisk(
-        folder, run.state, run.scheduler, run.searcher, [], lambda: disk_answers.wait(60), resumed=False
+        folder, run.state, run.scheduler, run.searcher.proposer, [], lambda: disk_answers.wait(60), resumed=False
     )
     run.state.apply(began(1))
     on_disk.keep_state({"one": ("{}", "{}")}, "{}", proposals)

@@ -18,7 +18,7 @@ from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.sweep.policies.stopping import StoppingRules
-from gaudi_tune.sweep.record.events import TrialBegan
+from gaudi_tune.sweep.record.events import TrialBegan, TrialsAsked
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
 from tests.helpers.page_client import PageClient
 from tests.helpers.quadratic import QUADRATIC
@@ -117,7 +117,7 @@ def run(storage: Path) -> SweepRun:
 
 def asked(run: SweepRun, **wish: Any) -> str:
     answer = run.steering.ask(wish)
-    run.steering.heed()
+    run.steering.grant_all()
     return answer.result(0)
 
 
@@ -136,7 +136,7 @@ def test_what_was_wanted_outlives_a_search_that_the_time_budget_cuts_short(run: 
     run.searcher.save(str(tmp_path / "searcher"))
     other = SweepTuner(run.plan, trackers=[]).run
     other.searcher.restore(str(tmp_path / "searcher"))
-    other.searcher.num_trials = 4
+    other.state.apply(TrialsAsked(request="add 1 trial", num_trials=4))
     assert other.searcher.suggest("next")["x"] == 0.5  # type: ignore[index]
 
 
@@ -158,7 +158,7 @@ def test_what_was_wanted_and_never_proposed_is_kept(run: SweepRun, tmp_path: Pat
     run.searcher.save(str(tmp_path / "searcher"))
     other = SweepTuner(run.plan, trackers=[]).run
     other.searcher.restore(str(tmp_path / "searcher"))
-    other.searcher.num_trials = 4
+    other.state.apply(TrialsAsked(request="add 1 trial", num_trials=4))
     other.on_disk.restore(run.on_disk.snapshot())
     assert other.searcher.suggest("next")["x"] == 0.5  # type: ignore[index]
     assert other.state.trials[1].to_stop
@@ -198,10 +198,10 @@ def test_a_search_that_the_time_budget_has_cut_short_takes_no_more(run: SweepRun
 
 
 def test_a_sweep_that_ends_and_a_search_that_is_over_take_no_more(run: SweepRun) -> None:
-    run.searcher.is_exhausted = True
+    run.searcher.proposer.finish()
     with pytest.raises(SweepError, match=r"the search is over; .*add trials with: .*resume='x'.*, add_trials=N\)"):
         asked(run, do="add", trials=1)
-    run.early_end.heed_signals()
+    run.early_end.check_signals()
     run.state.has_ended = True
     with pytest.raises(SweepError, match=r"the sweep has ended; resume it with: build_tuner"):
         asked(run, do="end")

@@ -427,7 +427,7 @@ def test_a_sampler_that_fails_ends_the_sweep_in_good_order(ray_here: None, tmp_p
     assert summary["counts"] == {"finished": 3}
     study = optuna.load_study(study_name="breaks", storage=f"sqlite:///{tmp_path / 'breaks' / STUDY_FILE}")
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 3
-    assert tuner.run.searcher.proposed == 3, "a resumed sweep makes the fourth proposal"
+    assert tuner.run.searcher.proposer.proposed == 3, "a resumed sweep makes the fourth proposal"
 
 
 def test_a_sweep_of_several_objectives_ends_with_its_front(

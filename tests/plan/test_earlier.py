@@ -20,7 +20,7 @@ from gaudi_tune.cli.run import dry_run_lines
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.plan.earlier import best_that_fit, unused_seed
-from gaudi_tune.plan.planner import make_plan, make_searcher
+from gaudi_tune.plan.planner import make_plan, make_proposer
 from gaudi_tune.show.plan_text import plan_lines
 from gaudi_tune.sweep.record.sweep_file import keep_num_samples, read_sweep_file, write_sweep_file
 from gaudi_tune.sweep.search.stored_study import stored_trials
@@ -51,8 +51,8 @@ def test_the_best_trials_come_first_best_first(earlier: Path) -> None:
     assert lines[known + 1] == "known   --seed 1, since 0 may propose again what they tried"
     off = [abs(config["x"] - 0.5) for config in plan.learned]
     assert off == sorted(off) and len(off) == 5 and off[-1] < 0.15
-    searcher = make_searcher(plan, InMemoryStorage())
-    proposed: list[Any] = [searcher.suggest(str(number)) for number in range(5)]
+    proposer = make_proposer(plan, InMemoryStorage())
+    proposed: list[Any] = [proposer.propose(str(number)) for number in range(5)]
     assert [{"x": p["x"], "y": p["y"]} for p in proposed] == plan.learned
     assert f"trial 001  {format_params(plan.learned[0])}" in dry_run_lines(plan)
 
@@ -62,8 +62,8 @@ def test_no_trial_of_the_sweeps_that_it_learns_from_is_trained_again(earlier: Pa
     earlier_sweep(with_baseline, storage, lambda config: -abs(config["x"] - 0.5), trials=12)
 
     def proposals(plan: Any, number: int) -> list[Any]:
-        searcher = make_searcher(plan, InMemoryStorage())
-        return [searcher.suggest(str(trial)) for trial in range(number)]
+        proposer = make_proposer(plan, InMemoryStorage())
+        return [proposer.propose(str(trial)) for trial in range(number)]
 
     first = proposals(make_plan(with_baseline, SweepOptions(storage=storage, search="random", device="cpu")), 12)
     plan = plan_of(with_baseline, storage, search="random")
@@ -99,7 +99,7 @@ def test_learning_from_a_changed_space_says_what_fits(earlier: Path) -> None:
     )
     assert fit + out == 30 and 5 < fit < 25
     assert all(config.keys() == {"x"} and config["x"] <= 0.45 for config in plan.learned)
-    first: Any = make_searcher(plan, InMemoryStorage()).suggest("0")
+    first: Any = make_proposer(plan, InMemoryStorage()).propose("0")
     assert first["x"] == plan.learned[0]["x"] and 0 <= first["dropout"] <= 0.5
 
 
@@ -115,8 +115,8 @@ def test_trials_of_another_branch_than_the_one_that_is_left_do_not_fit(storage: 
     plan = plan_of(branching, storage, settings=("optimizer=adamw",))
     assert all(config.keys() == {"adamw.x"} for config in plan.learned)
     assert "lie outside optimizer's range" in plan.learning_notes[0]
-    both = make_searcher(plan_of(branching, storage), InMemoryStorage())
-    first: Any = both.suggest("0")
+    both = make_proposer(plan_of(branching, storage), InMemoryStorage())
+    first: Any = both.propose("0")
     assert first["optimizer"] == "sgd" and first["x"] > 0.1
 
 

@@ -23,7 +23,7 @@ from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.plan.apply import choose_recipe
-from gaudi_tune.plan.planner import make_plan, make_searcher
+from gaudi_tune.plan.planner import make_plan, make_proposer
 from gaudi_tune.show.plan_text import plan_lines
 from gaudi_tune.training.trial_config import TrialConfig
 from tests.helpers.loops import QuadraticConfig, quadratic
@@ -102,7 +102,7 @@ def test_a_sampler_may_be_an_object_or_of_a_module(storage: Path) -> None:
     ours = optuna.samplers.RandomSampler(seed=0)
     plan = make_plan(QUADRATIC, SweepOptions(storage=storage), GivenObjects(sampler=ours))
     assert plan.objects.sampler is ours
-    assert isinstance(make_searcher(plan, InMemoryStorage()).suggest("a"), dict)
+    assert isinstance(make_proposer(plan, InMemoryStorage()).propose("a"), dict)
     named = make_plan(QUADRATIC, SweepOptions(storage=storage, search="optuna.samplers.RandomSampler"))
     assert isinstance(named.objects.sampler, optuna.samplers.RandomSampler)
     assert make_plan(QUADRATIC, SweepOptions(storage=storage, search="tpe(n_startup_trials=3)")).objects.sampler is None

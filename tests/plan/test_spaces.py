@@ -17,7 +17,7 @@ from gaudi_tune import Experiment, SweepError, SweepOptions
 from gaudi_tune.define.options import SchedulerName
 from gaudi_tune.define.ranges import middle
 from gaudi_tune.devices.find import find_devices
-from gaudi_tune.plan.planner import make_plan, make_searcher
+from gaudi_tune.plan.planner import make_plan, make_proposer
 from gaudi_tune.training.session import report
 from tests.helpers.loops import QuadraticConfig
 from tests.helpers.planned_bert import plan_for, with_space
@@ -214,8 +214,8 @@ def test_a_fixed_optimizer_leaves_its_branch_of_berts_space(
     assert space.outside(baseline) == []
     assert baseline["lr"] == pytest.approx(1e-2)  # the middle of the branch, as that of the baseline is outside
     assert plan.settings["lr_for_batch"] == EXPERIMENT.baseline["batch_size"]
-    searcher = make_searcher(plan, storage=InMemoryStorage())
-    proposals = [searcher.suggest(str(number)) for number in range(5)]
-    assert proposals[0] == {**baseline, "seed": proposals[0]["seed"]}  # type: ignore[index]
+    proposer = make_proposer(plan, storage=InMemoryStorage())
+    proposals = [proposer.propose(str(number)) for number in range(5)]
+    assert proposals[0] == {**baseline, "seed": proposals[0]["seed"]}
     with pytest.raises(SweepError, match=r"must be a multiple of the 8 workers .* got 12; the search space has 12"):
         plan_for(storage, settings=("batch_size=12",), workers_per_trial=8)

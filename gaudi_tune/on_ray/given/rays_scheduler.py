@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import HyperBandScheduler, PopulationBasedTraining, TrialScheduler
 
 from gaudi_tune.base import names
+from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.scheduler import SweepScheduler
-from gaudi_tune.on_ray.trials import number_of
 from gaudi_tune.private.ray_tune import (
     PBT_STATE,
     ForScheduler,
@@ -32,9 +32,6 @@ from gaudi_tune.sweep.policies.schedulers.population import Population
 from gaudi_tune.sweep.policies.schedulers.scheduler import CONTINUE, Scheduler
 from gaudi_tune.sweep.record.events import Decision, Reported
 
-if TYPE_CHECKING:
-    from gaudi_tune.on_ray.sweep_run import SweepRun
-
 logger = logging.getLogger(__name__)
 
 
@@ -46,23 +43,26 @@ class RaysScheduler(SweepScheduler):
     are alike.
     """
 
-    def __init__(self, run: SweepRun, policy: Scheduler) -> None:
-        super().__init__(run, policy)
-        budget, objective = run.plan.budget, run.plan.objectives[0]
+    def __init__(self, plan: Plan, policy: Scheduler, *arguments: Any, **named: Any) -> None:
+        """Take Ray's scheduler from the plan. The other arguments are those of :class:`SweepScheduler`."""
+        super().__init__(policy, *arguments, **named)
+        self._budget, objective = plan.budget, plan.objectives[0]
         if isinstance(policy, Population):
             self.rays: TrialScheduler = PopulationBasedTraining(
-                time_attr=budget.unit,
-                perturbation_interval=budget.exchange_every(),
+                time_attr=plan.budget.unit,
+                perturbation_interval=plan.budget.exchange_every(),
                 custom_explore_fn=policy.explore,
             )
             self._reason = "by pbt"
         else:
-            self.rays, self._reason = run.plan.objects.scheduler, f"by {type(run.plan.objects.scheduler).__name__}"
+            self.rays, self._reason = plan.objects.scheduler, f"by {type(plan.objects.scheduler).__name__}"
         set_goal(self.rays, objective.name, objective.mode)
         self._added = set[str]()  # Tune's ids of the trials that Ray's scheduler knows
         self._restored = set[str]()  # of the trials that it knows from its state, and that Tune has yet to add
         self._restored_population: Mapping[str, Mapping[str, Any]] = {}
         self._paused_before: list[Trial] = []  # trials that were paused when the sweep was interrupted
+        self._unpaused = set[int]()
+        """Trials that Ray's scheduler has paused, and is to continue."""
         self._cannot_save = False
 
     @property
@@ -93,8 +93,7 @@ class RaysScheduler(SweepScheduler):
             return CONTINUE, answer
         if report.starts_over and not self.needs_checkpoints:  # it would train its first epochs twice
             return CONTINUE, TrialScheduler.CONTINUE
-        if not self.policy.clones:  # the trials that train at the same time are the population
-            self._waiting.add(report.trial)
+        self._unpaused.discard(report.trial)
         return Decision("pause", self._reason), answer
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
@@ -102,12 +101,8 @@ class RaysScheduler(SweepScheduler):
         super().on_trial_add(tune_controller, trial)
         if trial.config.get(names.CONFIRMS):
             return
-        trial_state = self._run.state.trials.get(number_of(trial))
-        was_paused = trial_state is not None and trial_state.status == "paused" and not self.policy.clones
-        if trial.status == Trial.PENDING and was_paused:
-            trial.set_status(Trial.PAUSED)  # before Tune files it: Tune starts pending trials, groups or not
+        if trial.status == Trial.PAUSED:
             self._paused_before.append(trial)
-            self._waiting.add(number_of(trial))
         self._added.add(trial.trial_id)
         if trial.trial_id in self._restored:
             self._restored.remove(trial.trial_id)
@@ -138,7 +133,7 @@ class RaysScheduler(SweepScheduler):
 
     def _next_paused(self, tune_controller: Any) -> Trial | None:
         """Return a paused trial for which there is a group: one that waits since before a resume, or Ray's choice."""
-        if len(training_of(tune_controller)) >= self._run.plan.groups:
+        if len(training_of(tune_controller)) >= self._groups:
             return None
         self._paused_before = [trial for trial in self._paused_before if trial.status == Trial.PAUSED]
         if self._paused_before:
@@ -147,7 +142,6 @@ class RaysScheduler(SweepScheduler):
             next_trial = self.rays.choose_trial_to_run(self._for_rays(tune_controller))
         if next_trial is None or next_trial.status != Trial.PAUSED:  # Tune itself starts a pending one
             return None
-        self._waiting.discard(number_of(next_trial))
         return next_trial
 
     def on_pause(self, trial_id: str) -> None:
@@ -155,7 +149,10 @@ class RaysScheduler(SweepScheduler):
 
     def on_unpause(self, trial_id: str) -> None:
         """Note that a trial needs a group again, as HyperBandForBOHB tells the searcher."""
-        self._waiting -= {number for number, trial in self._trials.items() if trial.trial_id == trial_id}
+        self._unpaused |= {number for number, trial in self._trials.items() if trial.trial_id == trial_id}
+
+    def _promoted(self) -> set[int]:
+        return self._unpaused
 
     def may_be_taken_over(self, trial: Trial, progress: int) -> bool:
         """Whether another trial may still continue from what ``trial``, which has not ended, saved at ``progress``.
@@ -167,7 +164,7 @@ class RaysScheduler(SweepScheduler):
         state = pbt_states(self.rays).get(trial)
         if state is None:
             return False
-        counts_alike = time_attribute(self.rays) == self._run.plan.budget.unit
+        counts_alike = time_attribute(self.rays) == self._budget.unit
         return not counts_alike or progress >= state.last_perturbation_time
 
     def get_state(self) -> dict[str, Any]:

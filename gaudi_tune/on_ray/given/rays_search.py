@@ -23,8 +23,8 @@ from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.ranges import WithPrior, convert_tune_range, is_range, plain, suggest_in
 from gaudi_tune.define.search_space import SearchSpace, SpaceFunction
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.on_ray.tune_searcher import Source
 from gaudi_tune.private.ray_tune import count_variants, keeps_searches, tell_goal, variants
-from gaudi_tune.sweep.search.source import Source
 
 logger = logging.getLogger(__name__)
 

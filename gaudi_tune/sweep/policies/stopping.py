@@ -23,10 +23,14 @@ class StoppingRules:
     """The rules that end a sweep, each from an option."""
 
     def __init__(self, options: SweepOptions) -> None:
-        """Start the clock of ``--time-budget``."""
+        """Take the rules of the options."""
         self._options = options
-        self._started_at = self._checked_at = time.monotonic()
         self._confirmation_is_too_long = False
+        self.start_clock()
+
+    def start_clock(self) -> None:
+        """Start the clock of ``--time-budget``, again if it runs."""
+        self._started_at = self._checked_at = time.monotonic()
 
     def out_of_time(self) -> Ending | None:
         """Return why the sweep ends, if its time is over. It ends at once: what its trials have reached is saved."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from gaudi_tune.base import names
 from gaudi_tune.sweep.record.sweep_state import SweepState
-from gaudi_tune.sweep.search.searcher import seed_of
+from gaudi_tune.sweep.search.proposer import seed_of
 
 
 def confirmation_configs(state: SweepState, sweep_seed: int, *, search_is_over: bool) -> list[dict[str, Any]]:

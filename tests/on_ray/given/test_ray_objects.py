@@ -34,8 +34,12 @@ from gaudi_tune.on_ray.given.arguments import read_callbacks, read_stop
 from gaudi_tune.on_ray.given.rays_search import source_of
 from gaudi_tune.on_ray.given.users_callback import HOOKS, UsersCallback
 from gaudi_tune.on_ray.given.users_stop import UsersStop
-from gaudi_tune.plan.planner import make_searcher
+from gaudi_tune.on_ray.tune_searcher import TuneSearcher
+from gaudi_tune.plan.planner import make_proposer
 from gaudi_tune.show.plan_text import plan_lines
+from gaudi_tune.sweep.record.events import SearchExhausted
+from gaudi_tune.sweep.record.sweep_file import write_sweep_file
+from gaudi_tune.sweep.search.proposer import raised
 from tests.helpers.groups import in_one_group
 from tests.helpers.loops import quadratic
 
@@ -147,7 +151,7 @@ def test_setup_of_a_callback_is_told_of_the_sweep_as_by_ray(tmp_path: Path) -> N
     tuner: Any = build_tuner(
         PLAIN, num_samples=4, callbacks=[callback], stop={"epoch": 2}, device="cpu", storage=tmp_path
     )
-    (wrapped,) = tuner.run.users_callbacks
+    (wrapped,) = tuner.run.user_callbacks
     wrapped.setup(stop={}, num_samples=2**63 - 1, total_num_samples=2**63 - 1, time_budget_s=None)  # as Tune calls it
     assert callback.seen == ({"epoch": 2}, 4, 4, {"time_budget_s": None})
 
@@ -327,15 +331,24 @@ def test_options_in_the_wrong_place_are_named(storage: Path) -> None:
         build_tuner(PLAIN, tune.TuneConfig())
 
 
+def tuner_of(storage: Path, search_alg: Any, space: Any = PLAIN.space, **options: Any) -> Any:
+    """The tuner of a sweep that Ray's search algorithm proposes for."""
+    experiment = replace(PLAIN, space=space)
+    return build_tuner(experiment, search_alg=search_alg, storage=storage, device="cpu", name="x", **options)
+
+
 def searcher_of(storage: Path, search_alg: Any, space: Any = PLAIN.space, **options: Any) -> Any:
-    """The searcher of a sweep that Ray's search algorithm proposes for, with its study in memory."""
-    built: Any = build_tuner(
-        replace(PLAIN, space=space), search_alg=search_alg, storage=storage, device="cpu", name="x", **options
+    """The searcher of such a sweep, with its study in memory."""
+    built = tuner_of(storage, search_alg, space, **options)
+    proposer, state = make_proposer(built.plan, InMemoryStorage()), built.run.state
+    return TuneSearcher(
+        proposer,
+        state,
+        0,
+        source=source_of(built.plan),
+        end_search=lambda: state.apply(SearchExhausted(num_trials=proposer.proposed, source="the source")),
+        on_error=raised,
     )
-    searcher: Any = make_searcher(built.plan, InMemoryStorage())
-    searcher.source = source_of(built.plan)
-    searcher.plan = built.plan
-    return searcher
 
 
 class Slow(Searcher):
@@ -358,10 +371,10 @@ def test_a_searcher_of_ray_proposes_and_hears_of_its_trials_alone(storage: Path)
     own = Slow()
     searcher = searcher_of(storage, own, num_samples=9)
     assert searcher.suggest("early") is None
-    assert searcher.proposed == 0
+    assert searcher.proposer.proposed == 0
     assert searcher.suggest("a")["x"] == 0.5
-    assert type(searcher.trials()[0].params["x"]) is float
-    searcher.request({"x": 0.25})
+    assert type(searcher.proposer.trials()[0].params["x"]) is float
+    searcher.proposer.request({"x": 0.25})
     assert searcher.suggest("by hand")["x"] == 0.25
     searcher.on_trial_result("a", {"score": 0.1, "training_iteration": 1})
     searcher.on_trial_complete("a")  # it ended while it waited
@@ -369,10 +382,8 @@ def test_a_searcher_of_ray_proposes_and_hears_of_its_trials_alone(storage: Path)
     assert searcher.suggest("b")
     searcher.on_trial_complete("b", {"score": math.nan})
     assert own.told == [("a", 0.1, False), ("b", None, True)]
-    ended = []
-    searcher.source_is_exhausted = lambda: ended.append(searcher.proposed)
     assert searcher.suggest("c") is None  # the trials of before have not ended in the record
-    assert ended == [3]
+    assert searcher._state.num_trials == 3
 
 
 def test_what_a_searcher_of_ray_had_seen_and_proposed_is_there_after_a_resume(storage: Path, tmp_path: Path) -> None:
@@ -380,7 +391,7 @@ def test_what_a_searcher_of_ray_had_seen_and_proposed_is_there_after_a_resume(st
     configs = [one.suggest(name) for name in ("a", "b")]
     one.on_trial_result("a", {"score": 0.1, "training_iteration": 1})
     one.save(str(tmp_path / "state"))
-    other.restore_study(one.record.snapshot(everything=True))
+    other.proposer.restore_study(one.proposer.record.snapshot(everything=True))
     other.restore(str(tmp_path / "state"))
     other.on_trial_complete("a", {"score": 0.3, "training_iteration": 2})
     first, second = other.source._searcher._ot_study.trials
@@ -398,10 +409,11 @@ def test_a_grid_with_functions_is_gone_through_once_and_goes_on_where_it_was(sto
     }
     generator = BasicVariantGenerator(points_to_evaluate=[{"x": 0.1, "width": 3}], max_concurrent=1)
     searcher, resumed = (searcher_of(storage, generator, space, num_samples=2) for _ in range(2))
-    assert (searcher.num_trials, searcher.plan.groups) == (5, 1)  # a point, and the grid of four
+    plan = tuner_of(storage, generator, space, num_samples=2).plan
+    assert (plan.num_samples, plan.groups) == (5, 1)  # a point, and the grid of four
     configs = [searcher.suggest(str(number)) for number in range(3)]
     searcher.save(str(tmp_path / "state"))
-    resumed.restore_study(searcher.record.snapshot(everything=True))
+    resumed.proposer.restore_study(searcher.proposer.record.snapshot(everything=True))
     resumed.restore(str(tmp_path / "state"))
     configs += [resumed.suggest(str(number)) for number in range(3, 5)]
     assert configs[3] == searcher.suggest("3")
@@ -419,12 +431,12 @@ def killed(searcher: Any, resumed: Any, state: Path, later: int) -> list[Any]:
     The study's database has the later trials, as after a kill.
     """
     searcher.save(str(state))
-    logged = searcher.record.snapshot(everything=True)
+    logged = searcher.proposer.record.snapshot(everything=True)
     for number in range(later):
         assert searcher.suggest(f"lost-{number}")
-    assert searcher.study  # which waits until the database has them
-    resumed._storage = searcher._storage
-    resumed.restore_study(logged)
+    assert searcher.proposer.study  # which waits until the database has them
+    resumed.proposer._storage = searcher.proposer._storage
+    resumed.proposer.restore_study(logged)
     resumed.restore(str(state))
     return [resumed.suggest(f"again-{number}") for number in range(later)]
 
@@ -451,7 +463,7 @@ def test_a_searcher_of_ray_after_a_kill_is_told_of_what_it_proposed_again(storag
     own_trials = resumed.source._searcher._ot_study.trials
     assert [trial.params["x"] for trial in own_trials] == [config["x"] for config in configs]
     assert [trial.value for trial in own_trials[1:4]] == [0.0, 0.1, 0.2]
-    assert [trial.params["x"] for trial in resumed.trials()] == [config["x"] for config in configs]
+    assert [trial.params["x"] for trial in resumed.proposer.trials()] == [config["x"] for config in configs]
 
 
 def test_a_trial_that_waited_at_a_kill_ends_with_its_last_result(storage: Path, tmp_path: Path) -> None:
@@ -464,18 +476,23 @@ def test_a_trial_that_waited_at_a_kill_ends_with_its_last_result(storage: Path, 
 
 
 def test_a_configuration_tried_by_hand_takes_no_point_of_a_grid(storage: Path) -> None:
-    searcher = searcher_of(storage, BasicVariantGenerator(), {"x": tune.grid_search([0.1, 0.2, 0.3])}, num_samples=1)
+    space = {"x": tune.grid_search([0.1, 0.2, 0.3])}
+    run = tuner_of(storage, BasicVariantGenerator(), space, num_samples=1).run
+    run.plan.folder.mkdir(parents=True)
+    write_sweep_file(run.plan)
+    searcher: Any = run.searcher
     configs = [searcher.suggest("first")]
-    searcher.num_trials = searcher.request({"x": 0.2})
+    run.steering.ask({"do": "try", "config": {"x": 0.2}})
+    run.steering.grant_all()
     configs += [searcher.suggest(f"later-{number}") for number in range(3)]
     assert [config["x"] for config in configs] == [0.1, 0.2, 0.2, 0.3]
     assert searcher.suggest("one more") is None
 
 
 def test_several_objectives_come_from_the_searcher(storage: Path) -> None:
-    searcher = searcher_of(storage, OptunaSearch(metric=["score", "loss"], mode=["max", "min"]))
-    assert [str(objective) for objective in searcher.plan.objectives] == ["max score", "min loss"]
-    assert (searcher.plan.options.search, searcher.plan.options.scheduler) == ("ray.OptunaSearch", "asha")
+    plan = tuner_of(storage, OptunaSearch(metric=["score", "loss"], mode=["max", "min"])).plan
+    assert [str(objective) for objective in plan.objectives] == ["max score", "min loss"]
+    assert (plan.options.search, plan.options.scheduler) == ("ray.OptunaSearch", "asha")
 
 
 def test_options_count_with_a_searcher_as_arguments_do(storage: Path) -> None:
@@ -496,7 +513,7 @@ def test_a_space_that_branches_is_given_to_the_searcher_too(storage: Path) -> No
     configs = [searcher.suggest(str(number)) for number in range(6)]
     assert {"reach" in config for config in configs} == {True, False}
     assert all(("reach" in config) == (config["kind"] == "far") for config in configs)
-    assert [trial.params["kind"] for trial in searcher.trials()] == [config["kind"] for config in configs]
+    assert [trial.params["kind"] for trial in searcher.proposer.trials()] == [config["kind"] for config in configs]
 
 
 @pytest.mark.parametrize(
@@ -553,5 +570,5 @@ def test_an_error_in_what_a_user_brought_for_the_search_ends_the_sweep(brought: 
     assert state.ending.why.startswith(f"{brought} failed: KeyError: ")
     assert "test_ray_objects.py, line" in state.ending.why
     assert state.ending.status == 1
-    assert (searcher.proposed, len(searcher.trials())) == (1, 1), "a resumed sweep makes the proposal"
-    searcher.close()
+    assert (searcher.proposer.proposed, len(searcher.proposer.trials())) == (1, 1), "a resumed sweep makes the proposal"
+    searcher.proposer.close()

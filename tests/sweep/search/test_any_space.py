@@ -17,7 +17,7 @@ from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.sweep.search.samplers import RandomOnError
-from tests.helpers.searchers import SCORE, end, proposal, searcher_in
+from tests.helpers.proposers import SCORE, end, proposal, proposer_in
 
 LR = tune.loguniform(1e-4, 1e-1)
 
@@ -66,12 +66,12 @@ RESULTS: dict[str, Callable[[int, Mapping[str, Any]], float]] = {
 
 
 def _tune(folder: Path, space: Any, sampler: str, result: Callable[[int, Mapping[str, Any]], float]) -> None:
-    searcher = searcher_in(folder, space, Budget(epochs=1), baseline={}, sampler=sampler, storage=InMemoryStorage())
+    proposer = proposer_in(folder, space, Budget(epochs=1), baseline={}, sampler=sampler, storage=InMemoryStorage())
     for number in range(40):
-        config = proposal(searcher, f"t{number}")
+        config = proposal(proposer, f"t{number}")
         failure = Failure(FailureKind.OUT_OF_MEMORY, "out of memory") if number % 7 == 6 else None
-        end(searcher, f"t{number}", None if failure else {"score": result(number, config)}, failure)
-    searcher.close()
+        end(proposer, f"t{number}", None if failure else {"score": result(number, config)}, failure)
+    proposer.close()
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +105,7 @@ def test_every_sampler_learns_from_any_results(sampler: str, results: str, tmp_p
 def test_several_objectives_in_a_space_with_a_single_value(sampler: str, tmp_path: Path) -> None:
     space = {"lr": LR, "optimizer": tune.choice(["adamw"])}
     objectives = [SCORE, Objective("cost", "min")]
-    searcher = searcher_in(
+    proposer = proposer_in(
         tmp_path,
         space,
         Budget(epochs=1),
@@ -115,10 +115,10 @@ def test_several_objectives_in_a_space_with_a_single_value(sampler: str, tmp_pat
         storage=InMemoryStorage(),
     )
     for number in range(40):
-        config = proposal(searcher, f"t{number}")
+        config = proposal(proposer, f"t{number}")
         cost = math.inf if number % 5 == 4 else config["lr"]
-        end(searcher, f"t{number}", {"score": -config["lr"], "cost": cost})
-    searcher.close()
+        end(proposer, f"t{number}", {"score": -config["lr"], "cost": cost})
+    proposer.close()
 
 
 def test_a_failing_sampler_costs_one_proposal_and_is_said_once(
@@ -131,10 +131,10 @@ def test_a_failing_sampler_costs_one_proposal_and_is_said_once(
         def sample_relative(self, *_: Any) -> dict[str, Any]:
             raise KeyError("a fault of a library")
 
-    monkeypatch.setattr("gaudi_tune.sweep.search.searcher.make_sampler", lambda search, seed: Failing(seed))
-    searcher = searcher_in(tmp_path, {"lr": LR}, Budget(epochs=1), baseline={}, storage=InMemoryStorage())
+    monkeypatch.setattr("gaudi_tune.sweep.search.proposer.make_sampler", lambda search, seed: Failing(seed))
+    proposer = proposer_in(tmp_path, {"lr": LR}, Budget(epochs=1), baseline={}, storage=InMemoryStorage())
     with caplog.at_level(logging.ERROR):
-        configs = [proposal(searcher, f"t{number}") for number in range(3)]
+        configs = [proposal(proposer, f"t{number}") for number in range(3)]
     assert len({config["lr"] for config in configs}) == 3
     assert [record.message.split(":")[0] for record in caplog.records] == ["Failing failed"]
-    searcher.close()
+    proposer.close()

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import optuna
-from ray.tune.search import Searcher
-
-from gaudi_tune.define.objective import Objective
-from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.sweep.search.confirmation_trials import confirmation_configs
-from gaudi_tune.sweep.search.searcher import StudySearcher
-from gaudi_tune.sweep.search.stored_study import trial_summaries
 from tests.helpers.fed_state import Fed
-from tests.helpers.searchers import SCORE, end
 
 
 def searched(**changes: Any) -> Fed:
@@ -70,56 +61,3 @@ def test_the_sweep_is_complete_when_all_that_can_be_confirmed_is() -> None:
     assert fed.state.complete
     assert fed.state.best is fed.state.trials[3]
     assert len(fed.state.since_best) == 1
-
-
-def test_the_searcher_proposes_them_after_the_search_and_knows_after_a_restart_which_it_has(tmp_path: Path) -> None:
-    fed = Fed(trials=2, confirm=1, seeds=2)
-
-    def make() -> StudySearcher:
-        searcher = StudySearcher(
-            SearchSpace({"x": optuna.distributions.FloatDistribution(0.0, 9.0)}),
-            objectives=[SCORE], baseline={"x": 1.0}, sampler="random", seed=0, study_name="confirmed",
-            storage=storage, num_trials=2,
-        )  # fmt: skip
-        searcher.configs_after_search = lambda search_is_over: confirmation_configs(
-            fed.state, 0, search_is_over=search_is_over
-        )
-        return searcher
-
-    storage = optuna.storages.InMemoryStorage()
-    searcher = make()
-    searcher.set_max_concurrency(2)
-    for number, score in ((1, 0.1), (2, 0.2)):
-        config = searcher.suggest(f"id{number}")
-        assert isinstance(config, dict) and "confirms" not in config
-        fed.trial(number, score, outcome=None, **config)
-    assert searcher.suggest("id3") is None, "both groups are taken"
-    for number in (1, 2):
-        fed.end(number)
-        searcher.ended(fed.state.trials[number])
-    proposed = [searcher.suggest("id3"), searcher.suggest("id4")]
-    assert [config["confirms"] for config in proposed if isinstance(config, dict)] == [1, 1]
-    assert searcher.suggest("id5") is None, "both groups are taken again"
-    end(searcher, "id3", {"score": 0.9, "epoch": 1})
-    file = tmp_path / "searcher"
-    searcher.save(str(file))
-    restored = make()
-    restored.restore_study(searcher.record.snapshot(everything=True))
-    restored.restore(str(file))
-    restored.set_max_concurrency(2)
-    config = restored.suggest("id5")
-    assert isinstance(config, dict) and config["confirms"] == 2
-    end(restored, "id4")
-    last = restored.suggest("id6")
-    assert (
-        isinstance(last, dict) and (last["confirms"], last["x"]) == (2, config["x"]) and last["seed"] != config["seed"]
-    )
-    end(restored, "id5")
-    assert restored.suggest("id7") == Searcher.FINISHED
-    assert len(restored.trials()) == 2, "the study is that of the search"
-    restored.num_trials = 3  # as --add-trials does
-    added = restored.suggest("id7")
-    assert isinstance(added, dict)
-    found = trial_summaries(restored.trials(), Objective("score"))
-    assert [trial["trial"] for trial in found] == [1, 2, 7], "as Tune counts, with the four that confirm"
-    assert found[2]["config"]["x"] == added["x"]

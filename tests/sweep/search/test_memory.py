@@ -14,30 +14,30 @@ from ray import tune
 
 from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.define.objective import Mode, Objective
-from tests.helpers.searchers import BUDGET, end, proposal, report, searcher_in, train, trials
+from tests.helpers.proposers import BUDGET, end, proposal, proposer_in, report, train, trials
 
 TOO_LARGE = Failure(FailureKind.OUT_OF_MEMORY, "Traceback ...\nit is too large")
-"""Its text says nothing that the searcher may go by."""
+"""Its text says nothing that the proposer may go by."""
 
 
 def test_what_does_not_fit_is_passed_over_also_while_no_trial_has_a_value(tmp_path: Path) -> None:
     """One has reported, which says that it fits, and then failed."""
-    searcher = searcher_in(tmp_path)
+    proposer = proposer_in(tmp_path)
     for name in "abc":
-        proposal(searcher, name)
-    report(searcher, "a", {"score": 0.5, "epoch": 1, "training_iteration": 1})
-    end(searcher, "a", failure=Failure(FailureKind.LOOP_ERROR, "ValueError: out of memory on the device"))
+        proposal(proposer, name)
+    report(proposer, "a", {"score": 0.5, "epoch": 1, "training_iteration": 1})
+    end(proposer, "a", failure=Failure(FailureKind.LOOP_ERROR, "ValueError: out of memory on the device"))
     for name in "bc":
-        end(searcher, name, failure=TOO_LARGE)
-    assert all(proposal(searcher, name) for name in "defgh")
+        end(proposer, name, failure=TOO_LARGE)
+    assert all(proposal(proposer, name) for name in "defgh")
 
 
 def test_while_none_has_fitted_nobody_knows_what_does(tmp_path: Path) -> None:
-    searcher = searcher_in(tmp_path)
+    proposer = proposer_in(tmp_path)
     for name in "ab":
-        proposal(searcher, name)
-        end(searcher, name, failure=TOO_LARGE)
-    assert proposal(searcher, "c")
+        proposal(proposer, name)
+        end(proposer, name, failure=TOO_LARGE)
+    assert proposal(proposer, "c")
 
 
 LARGE: dict[str, tuple[dict[str, Any], int]] = {
@@ -52,16 +52,16 @@ def test_what_does_not_fit_into_memory_is_proposed_no_more(kind: str, tmp_path: 
     sizes, largest = LARGE[kind]
     space, out_of_memory = {**sizes, "lr": tune.loguniform(1e-4, 1.0)}, []
     baseline = {"size": 64, "lr": 1e-2}
-    searcher = searcher_in(tmp_path, space, baseline=baseline, sampler="tpe", storage=InMemoryStorage())
+    proposer = proposer_in(tmp_path, space, baseline=baseline, sampler="tpe", storage=InMemoryStorage())
     for number in range(80):
-        config, trial_id = proposal(searcher, str(number)), str(number)
+        config, trial_id = proposal(proposer, str(number)), str(number)
         if config["size"] > largest:
-            end(searcher, trial_id, failure=TOO_LARGE)
+            end(proposer, trial_id, failure=TOO_LARGE)
             out_of_memory.append(number)
         else:
-            train(searcher, trial_id, *[config["size"] / largest - abs(math.log10(config["lr"]) + 2)] * BUDGET.total)
+            train(proposer, trial_id, *[config["size"] / largest - abs(math.log10(config["lr"]) + 2)] * BUDGET.total)
     assert len([number for number in out_of_memory if number >= 20]) <= 0.02 * 60
-    attributes = trials(searcher)[out_of_memory[0]].user_attrs
+    attributes = trials(proposer)[out_of_memory[0]].user_attrs
     assert (attributes["failure"], attributes["failure_kind"]) == ("it is too large", "out of memory")
 
 
@@ -80,17 +80,17 @@ class Listening(RandomSampler):
 @pytest.mark.parametrize("mode", ["max", "min"])
 def test_what_does_not_fit_is_as_bad_as_the_worst_for_the_sampler(mode: Mode, tmp_path: Path) -> None:
     sampler, objectives = Listening(0), [Objective("score", mode)]
-    searcher = searcher_in(
+    proposer = proposer_in(
         tmp_path, {"size": tune.randint(1, 1025)}, baseline={}, sampler=sampler, objectives=objectives
     )
     for number in range(12):
-        config, name = proposal(searcher, str(number)), str(number)
+        config, name = proposal(proposer, str(number)), str(number)
         if config["size"] > 512:
-            end(searcher, name, failure=TOO_LARGE)
+            end(proposer, name, failure=TOO_LARGE)
         else:
-            train(searcher, name, *[config["size"] / 512] * BUDGET.total)
-    values = [trial.value for trial in trials(searcher) if trial.value is not None]
+            train(proposer, name, *[config["size"] / 512] * BUDGET.total)
+    values = [trial.value for trial in trials(proposer) if trial.value is not None]
     sampler.given.clear()
     for name in "abcdef":
-        proposal(searcher, name)
+        proposal(proposer, name)
     assert sampler.given and set(sampler.given) == {min(values) if mode == "max" else max(values)}

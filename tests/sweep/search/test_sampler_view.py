@@ -11,108 +11,108 @@ from optuna.trial import TrialState
 from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.private.optuna import study_attributes
+from gaudi_tune.sweep.search.proposer import LIMITS
 from gaudi_tune.sweep.search.sampler_view import SamplerView, TrialLimits, ran_out_of_memory
 from gaudi_tune.sweep.search.samplers import make_sampler
-from gaudi_tune.sweep.search.searcher import LIMITS
-from tests.helpers.searchers import ERROR, end, proposal, report, searcher_in, seen, states, told, train, trials
+from tests.helpers.proposers import ERROR, end, proposal, proposer_in, report, seen, states, told, train, trials
 
 
 @pytest.mark.parametrize(("budget", "seconds_each"), [(Budget(epochs=3), 1.5), (Budget(epochs=3, seconds=60), None)])
 def test_the_sampler_knows_how_long_a_trial_takes_from_report_to_report(
     tmp_path: Path, budget: Budget, seconds_each: float | None
 ) -> None:
-    searcher = searcher_in(tmp_path, budget=budget)
-    proposal(searcher, "a")
+    proposer = proposer_in(tmp_path, budget=budget)
+    proposal(proposer, "a")
     for count, score, second in ((1, math.nan, 1.0), (2, 0.1, 3.0), (3, 0.1, 9.0)):
-        report(searcher, "a", {"score": score, "second": second, "epoch": count, "training_iteration": count})
-    (known,) = SamplerView(searcher.study, searcher._objectives).study_for(optuna.samplers.RandomSampler()).trials
+        report(proposer, "a", {"score": score, "second": second, "epoch": count, "training_iteration": count})
+    (known,) = SamplerView(proposer.study, proposer._objectives).study_for(optuna.samplers.RandomSampler()).trials
     assert known.user_attrs.get("seconds_each") == seconds_each
 
 
 def test_the_sampler_sees_running_and_stopped_trials_with_their_best_so_far(tmp_path: Path) -> None:
-    searcher = searcher_in(tmp_path)
+    proposer = proposer_in(tmp_path)
     for name in "abcd":
-        searcher.suggest(name)
-    train(searcher, "a", 0.5, 0.9, 0.8)
-    train(searcher, "b", 0.5)
-    end(searcher, "c", {"score": 0.2, "epoch": 1})
+        proposer.propose(name)
+    train(proposer, "a", 0.5, 0.9, 0.8)
+    train(proposer, "b", 0.5)
+    end(proposer, "c", {"score": 0.2, "epoch": 1})
     complete = TrialState.COMPLETE
-    assert told(searcher) == [
+    assert told(proposer) == [
         (complete, 0.9),
         (complete, 0.5),
         (complete, 0.2),
         (TrialState.RUNNING, None),
     ]
-    assert states(searcher) == [complete, TrialState.RUNNING, TrialState.PRUNED, TrialState.RUNNING]
-    assert [trial.intermediate_values for trial in seen(searcher)] == [{1: 0.5, 2: 0.9, 3: 0.8}, {1: 0.5}, {1: 0.2}, {}]
+    assert states(proposer) == [complete, TrialState.RUNNING, TrialState.PRUNED, TrialState.RUNNING]
+    assert [trial.intermediate_values for trial in seen(proposer)] == [{1: 0.5, 2: 0.9, 3: 0.8}, {1: 0.5}, {1: 0.2}, {}]
 
 
 def test_what_diverged_counts_as_the_worst_what_raised_does_not_count(tmp_path: Path) -> None:
-    searcher = searcher_in(tmp_path)
+    proposer = proposer_in(tmp_path)
     for name in "abc":
-        searcher.suggest(name)
-    train(searcher, "a", 0.1, 0.2, 0.3)
-    report(searcher, "b", {"score": 0.9, "epoch": 1})
-    end(searcher, "b", {"score": 0.9, "train_loss": math.nan, "epoch": 2})
-    end(searcher, "c", failure=ERROR)
-    assert told(searcher)[1:] == [(TrialState.COMPLETE, pytest.approx(0.3)), (TrialState.FAIL, None)]
-    assert seen(searcher)[1].intermediate_values == {}, "it got nowhere"
-    assert trials(searcher)[1].user_attrs["failure"].startswith("diverged: train_loss is nan")
+        proposer.propose(name)
+    train(proposer, "a", 0.1, 0.2, 0.3)
+    report(proposer, "b", {"score": 0.9, "epoch": 1})
+    end(proposer, "b", {"score": 0.9, "train_loss": math.nan, "epoch": 2})
+    end(proposer, "c", failure=ERROR)
+    assert told(proposer)[1:] == [(TrialState.COMPLETE, pytest.approx(0.3)), (TrialState.FAIL, None)]
+    assert seen(proposer)[1].intermediate_values == {}, "it got nowhere"
+    assert trials(proposer)[1].user_attrs["failure"].startswith("diverged: train_loss is nan")
 
 
 @pytest.mark.parametrize("text", ["a pity", "diverged: loss is nan", "out of memory on the device: too large"])
 @pytest.mark.parametrize("kind", FailureKind)
 def test_only_the_kind_of_a_failure_decides_what_the_sampler_sees(kind: FailureKind, text: str, tmp_path: Path) -> None:
-    searcher = searcher_in(tmp_path)
+    proposer = proposer_in(tmp_path)
     for name in "ab":
-        searcher.suggest(name)
-    train(searcher, "a", 0.1, 0.2, 0.3)
-    end(searcher, "b", failure=Failure(kind, text))
+        proposer.propose(name)
+    train(proposer, "a", 0.1, 0.2, 0.3)
+    end(proposer, "b", failure=Failure(kind, text))
     counts_as_worst = kind in (FailureKind.DIVERGED, FailureKind.OUT_OF_MEMORY)
     expected = (TrialState.COMPLETE, pytest.approx(0.3)) if counts_as_worst else (TrialState.FAIL, None)
-    assert told(searcher)[1] == expected
-    assert ran_out_of_memory(trials(searcher)[1]) is (kind == FailureKind.OUT_OF_MEMORY)
-    assert trials(searcher)[1].user_attrs["failure"] == text
+    assert told(proposer)[1] == expected
+    assert ran_out_of_memory(trials(proposer)[1]) is (kind == FailureKind.OUT_OF_MEMORY)
+    assert trials(proposer)[1].user_attrs["failure"] == text
 
 
 def test_a_trial_that_fails_after_reports_tells_the_sampler_nothing(tmp_path: Path) -> None:
-    searcher = searcher_in(tmp_path)
-    searcher.suggest("a")
-    train(searcher, "a", 0.9)
-    end(searcher, "a", failure=ERROR)
-    assert told(searcher) == [(TrialState.FAIL, None)]
+    proposer = proposer_in(tmp_path)
+    proposer.propose("a")
+    train(proposer, "a", 0.9)
+    end(proposer, "a", failure=ERROR)
+    assert told(proposer) == [(TrialState.FAIL, None)]
 
 
 def test_what_the_sampler_sees_is_kept_up_as_if_it_were_made_anew(tmp_path: Path) -> None:
-    searcher = searcher_in(tmp_path, sampler="random")
-    kept = SamplerView(searcher.record.memory, searcher._objectives)
+    proposer = proposer_in(tmp_path, sampler="random")
+    kept = SamplerView(proposer.record.memory, proposer._objectives)
     random = optuna.samplers.RandomSampler()
     for number in range(70):  # more than there is room for at first
         name = str(number)
-        searcher.suggest(name)
+        proposer.propose(name)
         for epoch in range(1, 1 + number % 4):
-            report(searcher, name, {"score": number % 7 / 7 + epoch / 100, "epoch": epoch})
+            report(proposer, name, {"score": number % 7 / 7 + epoch / 100, "epoch": epoch})
             if number % 5 == 0:
                 kept.study_for(random)
         if number % 3:
             last = {"score": math.nan, "epoch": 3} if number % 7 == 0 else None
-            end(searcher, name, last, failure=ERROR if number % 11 == 0 else None)
-    rebuilt = SamplerView(searcher.record.memory, searcher._objectives).study_for(random).get_trials()
+            end(proposer, name, last, failure=ERROR if number % 11 == 0 else None)
+    rebuilt = SamplerView(proposer.record.memory, proposer._objectives).study_for(random).get_trials()
     assert kept.study_for(random).get_trials() == rebuilt
     assert len({trial.values[0] for trial in rebuilt if trial.values}) > 10
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "gp"])
 def test_of_many_trials_a_sampler_is_told_the_best_some_others_and_those_that_run(tmp_path: Path, sampler: str) -> None:
-    searcher = searcher_in(tmp_path, sampler="random")
+    proposer = proposer_in(tmp_path, sampler="random")
     for number in range(60):
-        searcher.suggest(str(number))
-        report(searcher, str(number), {"score": number * 7 % 60 / 60, "epoch": 1})
+        proposer.propose(str(number))
+        report(proposer, str(number), {"score": number * 7 % 60 / 60, "epoch": 1})
         if number % 2:
-            end(searcher, str(number), {"score": number * 7 % 60 / 60, "epoch": 3})
+            end(proposer, str(number), {"score": number * 7 % 60 / 60, "epoch": 3})
     for number in range(3):
-        searcher.suggest(f"has not reported {number}")
-    view = SamplerView(searcher.record.memory, searcher._objectives)
+        proposer.propose(f"has not reported {number}")
+    view = SamplerView(proposer.record.memory, proposer._objectives)
     every = view.study_for(make_sampler(sampler, 0)).get_trials(deepcopy=False)
     model = view.study_for(make_sampler(sampler, 0), limits=TrialLimits(best=2, sampled=18))
     told = model.get_trials(deepcopy=False)
@@ -124,8 +124,8 @@ def test_of_many_trials_a_sampler_is_told_the_best_some_others_and_those_that_ru
     assert len(values) == 20
     assert values != ranked[:20]
     assert model.best_trial.values == values[:1]
-    assert set(model.ask(searcher._space.study_ranges).params) == set(every[0].params)
-    end(searcher, "has not reported 0", failure=ERROR)
+    assert set(model.ask(proposer._space.study_ranges).params) == set(every[0].params)
+    end(proposer, "has not reported 0", failure=ERROR)
     few = view.study_for(make_sampler(sampler, 0), limits=TrialLimits(best=30, sampled=30))
     assert few.ask().number == 63, "a space may go by the number, so where there are few, no trial is left out"
 
@@ -141,10 +141,10 @@ def test_samplers_that_learn_from_thousands_of_trials_are_told_of_some(
         return study
 
     monkeypatch.setattr(SamplerView, "study_for", watched)
-    searcher = searcher_in(tmp_path, sampler="gp")
+    proposer = proposer_in(tmp_path, sampler="gp")
     for number in range(30):
-        searcher.suggest(str(number))
-        end(searcher, str(number), {"score": number * 7 % 30 / 30, "epoch": 3})
+        proposer.propose(str(number))
+        end(proposer, str(number), {"score": number * 7 % 30 / 30, "epoch": 3})
     assert max(seen) == 12
-    kernels = study_attributes(searcher.record.memory)["gp:kernels"]
+    kernels = study_attributes(proposer.record.memory)["gp:kernels"]
     assert kernels["trials"] > 24, "fitted again, although no more are told of"

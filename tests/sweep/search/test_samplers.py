@@ -18,8 +18,8 @@ from gaudi_tune.private.optuna import study_attributes
 from gaudi_tune.sweep.search.samplers import SAMPLERS, make_sampler, try_sampler
 from search_spaces.bert import BASELINE as PUBLISHED
 from search_spaces.bert import space as space_of_bert
+from tests.helpers.proposers import ERROR, end, proposer_in, report, states, trials
 from tests.helpers.quadratic import QUADRATIC
-from tests.helpers.searchers import ERROR, end, report, searcher_in, states, trials
 
 
 def test_samplers_go_by_short_name_or_class_name() -> None:
@@ -71,19 +71,19 @@ def test_a_sampler_of_the_users_own_hears_of_the_end_of_each_trial_and_what_it_k
     assert make_plan(QUADRATIC, usual).objects.sampler is None
     sampler = make_plan(QUADRATIC, replace(usual, search=f"{__name__}.Remembering")).objects.sampler
     assert isinstance(sampler, Remembering)
-    searcher = searcher_in(tmp_path, sampler=sampler)
+    proposer = proposer_in(tmp_path, sampler=sampler)
     for name in "abc":
-        searcher.suggest(name)
-    end(searcher, "a", {"score": 0.5, "epoch": 3})
-    report(searcher, "b", {"score": 0.3, "epoch": 1})
-    end(searcher, "b")
-    end(searcher, "c", failure=ERROR)
+        proposer.propose(name)
+    end(proposer, "a", {"score": 0.5, "epoch": 3})
+    report(proposer, "b", {"score": 0.3, "epoch": 1})
+    end(proposer, "b")
+    end(proposer, "c", failure=ERROR)
     assert sampler.heard == [
         (0, TrialState.COMPLETE, [0.5]), (1, TrialState.COMPLETE, [0.3]), (2, TrialState.FAIL, None),
     ]  # fmt: skip
-    assert [trial.system_attrs["mine"] for trial in trials(searcher)] == [1, 2, 3]
-    assert study_attributes(searcher.study)["heard"] == 3
-    assert states(searcher) == [TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL]
+    assert [trial.system_attrs["mine"] for trial in trials(proposer)] == [1, 2, 3]
+    assert study_attributes(proposer.study)["heard"] == 3
+    assert states(proposer) == [TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL]
 
 
 @pytest.mark.parametrize("name", ["tpo", "BaseSampler", "GridSampler"])

@@ -188,7 +188,7 @@ def simulated_sweep(
     with without_ray(folder, groups, HPU), redirect_stdout(io.StringIO()):
         tuner = tuner_of(folder, grow, arguments, seed, trackers=())
         adds = AddsTrial(tuner.run.steering, groups.count if arguments.add else -1)
-        tuner.run.views[:] = [adds]
+        tuner.run.announcer.views[:] = [adds]
         tuner.fit()
     assert tuner.run.state.complete, "trials remain"
     return tuner, adds

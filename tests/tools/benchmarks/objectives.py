@@ -39,7 +39,7 @@ from gaudi_tune.define.objective import Objective, point_in
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
 from gaudi_tune.sweep.record.front import on_front
-from gaudi_tune.sweep.search.searcher import StudySearcher
+from gaudi_tune.sweep.search.proposer import Proposer
 from tests.tools.benchmarks.scoreboard import BOOTSTRAPS, LCBench, find_tasks
 from tests.tools.benchmarks.strategies import Array, OnRecord, Trial
 
@@ -63,7 +63,7 @@ def strategy_of(name: str, seed: int, task: LCBench, workers: int) -> OnTwo:
     objectives = [Objective("loss", "min"), Objective("seconds", "min")][: 1 if name.endswith("-alone") else 2]
     space = {f"u{index}": FloatDistribution(0.0, 1.0) for index in range(task.dimensions)}
     budget = Budget(epochs=task.epochs)
-    searcher = StudySearcher(
+    searcher = Proposer(
         SearchSpace(space), objectives=objectives, baseline={}, sampler=search, seed=seed,
         study_name=name, storage=InMemoryStorage(),
     )  # fmt: skip

@@ -188,7 +188,7 @@ def plan_of(storage: Path, **changes: Any) -> Plan:
 def tuner_of(plan: Plan) -> SweepTuner:
     """Return the sweep's own Tuner, which shows nothing."""
     made = SweepTuner(plan, trackers=[MlflowTracker(plan)])
-    made.run.views.clear()
+    made.run.announcer.views.clear()
     return made
 
 
@@ -201,7 +201,7 @@ def sweep(asked: argparse.Namespace, storage: Path) -> dict[str, float]:
             scheduler=asked.scheduler, confirm=0,
         )  # fmt: skip
         made = tuner_of(plan)
-        made.run.searcher._storage = study
+        made.run.searcher.proposer._storage = study
         profile = cProfile.Profile(time.thread_time)
         if asked.profile:
             profile.enable()

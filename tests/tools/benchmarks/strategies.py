@@ -34,13 +34,14 @@ from gaudi_tune.define.objective import Objective, point_in
 from gaudi_tune.define.ranges import WithPrior
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.devices.find import DEVICE_TYPES, Devices
+from gaudi_tune.on_ray.tune_searcher import TuneSearcher
 from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
 from gaudi_tune.sweep.policies.schedulers.scheduler import Scheduler
 from gaudi_tune.sweep.record.device_time import DeviceTime
 from gaudi_tune.sweep.record.events import Decided, Outcome, Reported, TrialBegan, TrialEnded
 from gaudi_tune.sweep.record.outcome import why_diverged
 from gaudi_tune.sweep.record.sweep_state import SweepState
-from gaudi_tune.sweep.search.searcher import StudySearcher
+from gaudi_tune.sweep.search.proposer import Proposer, raised
 
 Array: TypeAlias = npt.NDArray[Any]
 Curve: TypeAlias = tuple[Array, Callable[[int], tuple[float, float]]]
@@ -125,8 +126,10 @@ class OnTune:
         if curve is None:
             return False
         inner = self.searcher.searcher
-        study = inner.study if isinstance(inner, StudySearcher) else inner._ot_study
-        number = inner._numbers[name] if isinstance(inner, StudySearcher) else inner._ot_trials[name].number
+        if isinstance(inner, TuneSearcher):
+            study, number = inner.proposer.study, inner.proposer._numbers[name]
+        else:
+            study, number = inner._ot_study, inner._ot_trials[name].number
         tell_row(study, study.get_trials(deepcopy=False)[number]._trial_id, curve[0])
         self.trials.append(Trial(name, curve))
         self.added(self.trials[-1])
@@ -152,15 +155,15 @@ class OnRecord(OnTune):
     """A searcher and a scheduler of ours, with the record of a sweep."""
 
     def __init__(
-        self, searcher: StudySearcher, policy: Scheduler, workers: int, budget: Budget, objectives: Sequence[Objective]
+        self, proposer: Proposer, policy: Scheduler, workers: int, budget: Budget, objectives: Sequence[Objective]
     ) -> None:
-        super().__init__(searcher, None, workers)
-        self.own, self.policy, self.workers = searcher, policy, workers
         device_time = DeviceTime(Devices(DEVICE_TYPES["cpu"], (workers,), "simulated"))
         self.state = SweepState(objectives, budget, ENDLESS, device_time)
+        searcher = TuneSearcher(proposer, self.state, 0, count_waiting=lambda: len(self.waiting), on_error=raised)
+        super().__init__(searcher, None, workers)
+        self.own, self.policy, self.workers = proposer, policy, workers
         self.waiting: set[int] = set()
         """Trials that are paused and were not promoted since."""
-        searcher.count_waiting = lambda: len(self.waiting)
 
     def added(self, trial: Trial) -> None:
         self.policy.trial_added(len(self.trials))
@@ -358,7 +361,7 @@ def make_strategy(
     priors = {} if prior is None else {f"u{index}": float(value) for index, value in enumerate(prior)}
     with_priors = {k: WithPrior(range_, prior=priors[k]) if priors else range_ for k, range_ in space.items()}
     budget, objectives = Budget(epochs=epochs), [Objective("loss", "min")]
-    own = StudySearcher(
+    own = Proposer(
         SearchSpace(with_priors), objectives=objectives, baseline={}, sampler=search, seed=seed,
         study_name=f"{name}-{seed}", storage=InMemoryStorage(),
     )  # fmt: skip

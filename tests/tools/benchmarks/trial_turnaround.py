@@ -197,10 +197,10 @@ def configurations(plan: Plan) -> list[dict[str, Any]]:
     """Return the configurations that the warm way's random search proposes, whole."""
     from optuna.storages import InMemoryStorage
 
-    from gaudi_tune.plan.planner import make_searcher
+    from gaudi_tune.plan.planner import make_proposer
 
-    searcher = make_searcher(plan, InMemoryStorage())
-    proposals = [searcher.suggest(str(number)) for number in range(plan.num_samples)]
+    proposer = make_proposer(plan, InMemoryStorage())
+    proposals = [proposer.propose(str(number)) for number in range(plan.num_samples)]
     return [{**plan.settings, **config} for config in proposals if isinstance(config, dict)]
 
 

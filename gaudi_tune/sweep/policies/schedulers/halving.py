@@ -275,10 +275,6 @@ class PromotingHalving(SuccessiveHalving):
         """Return the trials that wait once no new trial is to come and none is promoted."""
         return list(self._held_rungs) if self._has_all_trials(state) and not self._promoted else ()
 
-    def is_waiting(self, number: int) -> bool:
-        """Whether the trial was paused, or promoted and has not reported since."""
-        return number in self._held_rungs or number in self._promoted
-
     def trial_ended(self, number: int) -> None:
         """Forget that the trial waits."""
         super().trial_ended(number)

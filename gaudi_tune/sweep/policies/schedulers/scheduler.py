@@ -76,10 +76,6 @@ class Scheduler:
         """Return the paused trials that end if no other trial trains."""
         return ()
 
-    def is_waiting(self, number: int) -> bool:
-        """Whether a trial of a resumed sweep was paused, and does not continue by itself."""
-        return False
-
     def trial_failed(self, number: int) -> None:
         """Note that an error interrupted a trial, which may be retried."""
 

@@ -42,7 +42,7 @@ def test_a_sweep_runs_with_it_once_it_is_in_the_table(
     monkeypatch.setitem(SCHEDULERS, "fifo", Race)  # a name of its own would be one more in SchedulerName
     with without_ray(tmp_path, Groups(Clock(), 4), HPU):
         tuner = tuner_of(tmp_path, "off", Namespace(trials=12, epochs=9, scheduler="fifo"), 1, trackers=(), confirm=0)
-        tuner.run.views[:] = []
+        tuner.run.announcer.views[:] = []
         tuner.fit()
     assert "every 3 reports the worst of the 4 that train at the same time ends" in capsys.readouterr().out
     state = tuner.run.state

@@ -386,7 +386,6 @@ def test_rungs_survive_a_snapshot(pausing: bool) -> None:
     assert resumed.scheduler.get_state() == sweep.scheduler.get_state()
     for name in "abc":
         resumed.add(name, begins=False)
-    assert [resumed.scheduler.is_waiting(resumed.numbers[name]) for name in "abc"] == [pausing] * 3
     assert resumed.next_trials() == (["a"] if pausing else [])  # promoted before the snapshot
     assert resumed.report("d", 1, 4.5) == (PAUSE if pausing else CONTINUE)
     assert resumed.report("e", 1, 4.2) == (PAUSE if pausing else STOP)

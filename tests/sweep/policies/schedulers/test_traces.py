@@ -64,7 +64,7 @@ def trace_of(name: str, folder: Path) -> list[str]:
     trace = Trace()
     with without_ray(folder, Groups(Clock(), 4), HPU), redirect_stdout(StringIO()):
         tuner = tuner_of(folder, "off", arguments, 1, trackers=(), **options)
-        tuner.run.views[:] = [trace]
+        tuner.run.announcer.views[:] = [trace]
         tuner.fit()
     assert tuner.run.state.complete
     return trace.lines

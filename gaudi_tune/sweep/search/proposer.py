@@ -1,14 +1,11 @@
-"""Optuna behind Tune's search interface, with one persistent study for each sweep.
+"""Optuna behind a sweep: configurations are proposed by a sampler, and their results recorded in one persistent study.
 
-:class:`StudySearcher` has two roles. For Tune it is a ``Searcher``, which Tune asks for configurations. And it keeps
-the study: the sweep tells it of each report and of the end of each trial, once the state of the sweep has them.
+Nothing here knows of Ray: :class:`~gaudi_tune.on_ray.tune_searcher.TuneSearcher`, which Tune asks, calls it.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,10 +14,7 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as StudyState
-from ray.tune.search import Searcher
 
-from gaudi_tune.base import names
-from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.ranges import holds
 from gaudi_tune.define.search_space import SearchSpace
@@ -32,7 +26,6 @@ from gaudi_tune.sweep.search.guesses import GUESSED, guess, guesses_pay_off
 from gaudi_tune.sweep.search.memory import out_of_memory_predictor
 from gaudi_tune.sweep.search.sampler_view import ATTR_NUMBER, SamplerView, TrialLimits
 from gaudi_tune.sweep.search.samplers import RandomOnError, make_sampler
-from gaudi_tune.sweep.search.source import Source
 from gaudi_tune.sweep.search.study_record import KeptStudy, StudyRecord, study_in_memory
 from gaudi_tune.sweep.search.study_trial import as_interrupted, number_in_sweep, with_results, without_results
 
@@ -52,7 +45,12 @@ REQUESTED = "wanted"
 """User attribute of a trial whose configuration a person requested."""
 
 
-class StudySearcher(KeptInProcess, Searcher):
+def raised(error: Exception) -> NoReturn:
+    """Raise an error of the search, where nobody takes it."""
+    raise error
+
+
+class Proposer:
     """Proposes configurations with an Optuna sampler, and records the results in a study.
 
     The study follows from the state of the sweep. It has every report, and for a trial that has ended
@@ -67,8 +65,6 @@ class StudySearcher(KeptInProcess, Searcher):
     The sampler sees another study, made for each proposal (:mod:`gaudi_tune.sweep.search.sampler_view`), and gets a
     seed that depends only on the sweep's seed and the number of the proposal. So a proposal follows from the study,
     and a resumed sweep, whose log has the study, continues as if it had never stopped.
-
-    After the search, it proposes the trials of the confirmation, which the study does not have.
     """
 
     def __init__(
@@ -81,9 +77,9 @@ class StudySearcher(KeptInProcess, Searcher):
         seed: int,
         study_name: str,
         storage: str | BaseStorage,
-        num_trials: int | None = None,
         trial_seed: int | None = None,
         learned: Sequence[Mapping[str, Any]] = (),
+        on_error: Callable[[Exception], object] = raised,
     ) -> None:
         """Keep the arguments; the study is opened at its first use.
 
@@ -92,50 +88,32 @@ class StudySearcher(KeptInProcess, Searcher):
             objectives: What to improve, the most important first.
             baseline: The first proposal; if empty, the sampler makes it.
             sampler: A name for :func:`~gaudi_tune.sweep.search.samplers.make_sampler`, which is called for each
-                proposal; or an object, which makes all proposals and hears of the end of each trial.
+                proposal; or an object, which makes all proposals, and which the end of each trial is passed on to.
             seed: The seed of the sampler and, with the trial's number, of every trial.
             trial_seed: The seed of every trial; None: each has another.
             study_name: The name of the study in the storage.
             storage: The database's address, or Optuna's own object.
-            num_trials: How many configurations to propose; None if Tune counts them.
             learned: Configurations that were good in earlier sweeps, under the names of the study.
+            on_error: Takes an error of the user's sampler, and returns if the sweep ends for it in good order.
         """
-        super().__init__(metric=objectives[0].name, mode=objectives[0].mode)
         self._objectives = tuple(objectives)
         self._space, self._baseline, self._sampler, self._seed = space, dict(baseline), sampler, seed
         self._study_name, self._storage = study_name, storage
         self._trial_seed = trial_seed
         self._guess_sources = [*([space.priors] if space.priors else []), *learned]
-        self.num_trials = num_trials
-        """How many configurations to propose, which may change; None if Tune counts them."""
-        self.source: Source | None = None
-        """Proposes the trials in place of the sampler, if the user brought something that does."""
-        self.source_is_exhausted: Callable[[], object] = lambda: None
-        """Is called when the source has nothing more to propose."""
-        self.heed_error: Callable[[Exception], object] = _raise
-        """Takes an error of the search, and returns if the sweep ends for it in good order."""
-        self.configs_after_search: Callable[[bool], Sequence[Mapping[str, Any]]] = lambda search_is_over: ()
-        """Takes whether all trials of the search have ended, and returns the configurations to train after it."""
-        self.count_waiting: Callable[[], int] = lambda: 0
-        """Returns how many trials of the search have not ended and need no group, because they are paused."""
+        self._on_error = on_error
 
         # What was proposed, and what to propose next.
-        self._n_proposed = 0
-        self._max_concurrent: int | None = None
+        self.n_proposed = 0
+        """How many configurations were proposed, without those to be proposed again."""
         self.requested_configs: list[dict[str, Any]] = []
         """Configurations that people have requested, to be proposed next."""
         self._proposed_before: list[int] = []
         """Trials that an interrupted sweep had proposed after its last snapshot, to be proposed again."""
-        self._confirmations: dict[str, list[int]] = {}
-        """The trial that each trial of the confirmation repeats, and its seed, by Tune's id."""
-        self.is_exhausted = False
+        self.is_finished = False
         """Whether Tune knows that there is nothing more to propose, and has stopped asking."""
-
-        # Which trials train.
         self._numbers: dict[str, int] = {}
-        """The number in the study of each trial of the search that has not ended, by Tune's id."""
-        self._running_confirmations: set[str] = set()
-        """Tune's ids of the trials of the confirmation that have not ended."""
+        """The number in the study of each trial that has not ended, by Tune's id."""
 
         # The record of the study.
         self._open_record: StudyRecord | None = None
@@ -143,83 +121,83 @@ class StudySearcher(KeptInProcess, Searcher):
         self._logged_study: KeptStudy | None = None
         """The study in the log from which the sweep is resumed."""
 
-    # Tune calls these (ray.tune.search.Searcher).
+    # What is proposed.
 
-    def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Take over from Tune's own limiter, which would count a paused trial as one that trains."""
-        self._max_concurrent = max_concurrent
-        return True
+    @property
+    def proposed(self) -> int:
+        """How many configurations were proposed, including those to be proposed again."""
+        return self.n_proposed + len(self._proposed_before)
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+    @property
+    def n_open(self) -> int:
+        """How many trials have a configuration and have not ended."""
+        return len(self._numbers)
+
+    @property
+    def source_is_due(self) -> bool:
+        """Whether the next configuration comes from the user's source, if there is one.
+
+        The baseline, and what people requested, do not. What is proposed again comes from whom it came from: the
+        source, restored to its state before them, makes its own ones again.
+        """
+        self.open()  # which may find trials to be proposed again
+        if self._proposed_before:
+            return CONFIG in self.record.trials()[self._proposed_before[0]].user_attrs
+        begins_with_baseline = not self.n_proposed and self._baseline
+        return not self.requested_configs and not begins_with_baseline
+
+    def propose(self, trial_id: str, *, before: int = 0, suggestion: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the next configuration: hyperparameters, and the seed of the trial.
 
-        Returns None while as many trials train as allowed, and ``Searcher.FINISHED`` when all have ended.
-        """
-        training = len(self._numbers) - self.count_waiting() + len(self._running_confirmations)
-        no_group_is_free = self._max_concurrent is not None and training >= self._max_concurrent
-        if self.num_trials is not None and self._n_proposed >= self.num_trials:
-            return self._suggest_confirmation(trial_id, no_group_is_free=no_group_is_free)
-        if no_group_is_free:
-            return None
-        self._open()  # which may find trials to be proposed again
-        num_proposed = self._n_proposed
-        try:
-            return self._suggest_in_search(trial_id, training)
-        except Exception as error:
-            self._n_proposed = num_proposed  # so that a resumed sweep makes this proposal
-            self.heed_error(error)
-            self.is_exhausted = True
-            return Searcher.FINISHED
+        Args:
+            trial_id: Tune's id of the trial that is to have it.
+            before: How many trials the sweep has that are not of the search.
+            suggestion: The whole configuration, where a source of the user's has made it.
 
-    def _suggest_in_search(self, trial_id: str, training: int) -> dict[str, Any] | str | None:
-        suggestion = self._ask_source(trial_id, training)
-        if suggestion is None or suggestion == Searcher.FINISHED:
-            return self._suggest_confirmation(trial_id, no_group_is_free=False) if suggestion else None
+        Raises:
+            Exception: The user's sampler or space has failed.
+        """
+        self.open()
         # The number of the proposal, not of the trial: other programs may have put trials into the study.
-        proposal_seed = seed_of(self._seed, self._n_proposed)
-        self._n_proposed += 1
-        number = self._n_proposed + len(self._confirmations)  # in the sweep; Tune counts the confirmation, too
+        proposal_seed = seed_of(self._seed, self.n_proposed)
+        number = self.n_proposed + 1 + before  # in the sweep
         if self._proposed_before:
             config = self._propose_again(trial_id, number, suggestion)
-        elif isinstance(suggestion, dict):
+        elif suggestion is not None:
             config = self._take(trial_id, number, suggestion)
         else:
-            config = self._propose(trial_id, number, proposal_seed)
+            config = self._propose_new(trial_id, number, proposal_seed)
+        self.n_proposed += 1  # only now: a resumed sweep makes a proposal that failed
         return {**config, "seed": proposal_seed if self._trial_seed is None else self._trial_seed}
 
-    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        """Tell the user's source, if there is one. The study is told by :meth:`reported`."""
-        if self.source is not None:
-            self.source.on_trial_result(trial_id, result)
+    def request(self, config: Mapping[str, Any]) -> int:
+        """Propose a configuration of the space next, after those that people have requested before.
 
-    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
-        """Tell the user's source, if there is one. The study is told by :meth:`ended`."""
-        if self.source is not None:
-            self.source.on_trial_complete(trial_id, result, error=error)
+        Returns:
+            How many trials the search must have for this one.
+        """
+        self.requested_configs.append(dict(config))
+        return self.proposed + len(self.requested_configs)
 
-    def save(self, checkpoint_path: str) -> None:
-        """Write which trial is which in the study, and what is to be proposed."""
-        self._open()  # the log has the study from the first record on
-        state = {
-            "proposed": self._n_proposed,
+    def finish(self) -> None:
+        """Note that Tune knows that there is nothing more to propose."""
+        self.is_finished = True
+
+    def save(self) -> dict[str, Any]:
+        """Return which trial is which in the study, and what is to be proposed, as JSON can hold it."""
+        self.open()  # the log has the study from the first record on
+        return {
+            "proposed": self.n_proposed,
             "numbers": self._numbers,
             "again": self._proposed_before,
             "wanted": self.requested_configs,
-            "confirming": self._confirmations,
-            "confirming_now": sorted(self._running_confirmations),
-            **({} if self.source is None else {"source": self.source.save()}),
         }
-        Path(checkpoint_path).write_text(json.dumps(state))
 
-    def restore(self, checkpoint_path: str) -> None:
-        """Read what :meth:`save` wrote."""
-        state = json.loads(Path(checkpoint_path).read_text())
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take what :meth:`save` returned."""
         self._open_record = None
-        self._n_proposed, self._numbers = state["proposed"], state["numbers"]
-        self._proposed_before, self.requested_configs = state["again"], state["wanted"]
-        self._confirmations, self._running_confirmations = state["confirming"], set(state["confirming_now"])
-        if self.source is not None:
-            self.source.restore(state["source"])
+        self.n_proposed, self._numbers = saved["proposed"], saved["numbers"]
+        self._proposed_before, self.requested_configs = saved["again"], saved["wanted"]
 
     # The log of the sweep.
 
@@ -242,29 +220,12 @@ class StudySearcher(KeptInProcess, Searcher):
 
     def ended(self, trial: TrialState) -> None:
         """Record the end of a trial, which the state of the sweep has."""
-        self._running_confirmations.discard(trial.trial_id)
         number = self._numbers.pop(trial.trial_id, None)
         if number is None:
             return
         study_trial = with_results(self.record.trials()[number], trial, self._objectives)
         study_trial.system_attrs.update(self._tell_users_sampler(number, failed=study_trial.state == StudyState.FAIL))
         self.record.replace(study_trial)
-
-    @property
-    def proposed(self) -> int:
-        """How many configurations were proposed, including those to be proposed again."""
-        return self._n_proposed + len(self._proposed_before)
-
-    def request(self, config: Mapping[str, Any]) -> int:
-        """Propose a configuration of the space next, after those that people have requested before.
-
-        Returns:
-            How many trials the search must have for this one. Where a source proposes, it is one more than before: a
-            grid would lose a point to it.
-        """
-        self.requested_configs.append(dict(config))
-        number = self.proposed + len(self.requested_configs)
-        return number if self.source is None or self.num_trials is None else max(number, self.num_trials + 1)
 
     def trials(self) -> list[FrozenTrial]:
         """Return all trials of the study by number, including those before a resume; not to be changed."""
@@ -286,7 +247,7 @@ class StudySearcher(KeptInProcess, Searcher):
 
     # Proposals.
 
-    def _propose(self, trial_id: str, number: int, seed: int) -> dict[str, Any]:
+    def _propose_new(self, trial_id: str, number: int, seed: int) -> dict[str, Any]:
         """Return a new proposal, and add its trial to the study.
 
         The baseline comes first, then what people requested; with other proposals, priors and earlier sweeps may help.
@@ -300,7 +261,7 @@ class StudySearcher(KeptInProcess, Searcher):
             sampler, limits = self._sampler, None
         study = self._sampler_view.study_for(sampler, limits=limits)
         fixed_values: Mapping[str, Any] = {}
-        if self._n_proposed == 1 and self._baseline:
+        if not self.n_proposed and self._baseline:
             fixed_values = self._baseline
             self._space.enqueue(study, fixed_values)
         elif self.requested_configs:
@@ -316,26 +277,6 @@ class StudySearcher(KeptInProcess, Searcher):
         self._add_trial(trial_id, number, proposal)
         self.record.keep_attributes_of(study)
         return config
-
-    def _ask_source(self, trial_id: str, training: int) -> dict[str, Any] | str | None:
-        """Return the next configuration of the source; "" if it is not its turn.
-
-        None means that it has none yet, and ``Searcher.FINISHED`` that the search has all its trials. That is also so
-        if the source waits for results while every trial waits for more trials.
-        """
-        begins_with_baseline = not self._n_proposed and self._baseline
-        if self._proposed_before:  # the source, restored to its state before them, makes its own ones again
-            is_due = CONFIG in self.record.trials()[self._proposed_before[0]].user_attrs
-        else:
-            is_due = not self.requested_configs and not begins_with_baseline
-        if self.source is None or not is_due:
-            return ""
-        suggestion = self.source.suggest(trial_id)
-        if suggestion is None and not training and self.count_waiting():
-            suggestion = Searcher.FINISHED
-        if suggestion == Searcher.FINISHED:
-            self.source_is_exhausted()
-        return suggestion
 
     def _take(self, trial_id: str, number: int, suggestion: Mapping[str, Any]) -> dict[str, Any]:
         """Add the trial of a source's configuration to the study."""
@@ -368,14 +309,14 @@ class StudySearcher(KeptInProcess, Searcher):
             )
         )
 
-    def _propose_again(self, trial_id: str, number: int, suggestion: Mapping[str, Any] | str | None) -> dict[str, Any]:
+    def _propose_again(self, trial_id: str, number: int, suggestion: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return a configuration that was proposed before the sweep was interrupted, and is in the study.
 
         If a source had proposed it, the source has just been asked again. Its ``suggestion`` counts, which is another
-        if it has learned from other results meanwhile: it is told later how that one did.
+        if it has learned from other results meanwhile: later it learns how that one did.
         """
         trial = without_results(self.record.trials()[self._proposed_before.pop(0)])
-        if isinstance(suggestion, dict):
+        if suggestion is not None:
             config, proposal = self._as_proposal(suggestion)
             trial.params, trial.distributions = proposal.params, proposal.distributions
             trial.user_attrs = {**trial.user_attrs, **proposal.user_attrs}
@@ -387,26 +328,11 @@ class StudySearcher(KeptInProcess, Searcher):
         config = trial.user_attrs.get(CONFIG) or self._space.draw_with(trial.params, trial.number).config
         return dict(config)
 
-    def _suggest_confirmation(self, trial_id: str, *, no_group_is_free: bool) -> dict[str, Any] | str | None:
-        """Return the next configuration to train after the search, as :meth:`suggest` does."""
-        search_is_over, keys = not self._numbers, list(self._confirmations.values())
-        for config in self.configs_after_search(search_is_over):
-            key = [config[names.CONFIRMS], config["seed"]]
-            if key in keys:
-                continue
-            if no_group_is_free:
-                return None
-            self._confirmations[trial_id] = key
-            self._running_confirmations.add(trial_id)
-            return dict(config)
-        self.is_exhausted = search_is_over
-        return Searcher.FINISHED if search_is_over else None
-
     def _guess(self, seed: int) -> dict[str, Any]:
         """Return the values of the next proposal that priors and earlier sweeps give, by the names of the study."""
         if not self._guess_sources:
             return {}
-        number = self._n_proposed - 1 - bool(self._baseline)
+        number = self.n_proposed - bool(self._baseline)
         values = guess(number, seed, self._guess_sources, self._space.study_ranges)
         n_sources = len(self._guess_sources)
         if not values or not guesses_pay_off(self.record.trials(), self._objectives[0], n_sources):
@@ -424,7 +350,7 @@ class StudySearcher(KeptInProcess, Searcher):
         is_too_large = out_of_memory_predictor(self.record.trials()) if has_learned else None
         for attempt in range(MAX_PROPOSALS):
             if attempt == MAX_FROM_SAMPLER:
-                study.sampler = RandomSampler(seed=self._n_proposed)
+                study.sampler = RandomSampler(seed=self.n_proposed + 1)
             config, proposal = self._ask(study)
             if is_too_large is None or not is_too_large(proposal):
                 break
@@ -446,9 +372,10 @@ class StudySearcher(KeptInProcess, Searcher):
     @property
     def record(self) -> StudyRecord:
         """The study of this sweep, opened at the first use."""
-        return self._open()
+        return self.open()
 
-    def _open(self) -> StudyRecord:
+    def open(self) -> StudyRecord:
+        """Open the study, in which there may be trials to be proposed again, and return it."""
         if self._open_record is None:
             optuna.logging.set_verbosity(optuna.logging.WARNING)
             directions = [objective.direction for objective in self._objectives]
@@ -488,13 +415,9 @@ class StudySearcher(KeptInProcess, Searcher):
         try:
             internals.tell_end(study, number, None if failed or not shown.state.is_finished() else shown.values)
         except Exception as error:
-            self.heed_error(error)
+            self._on_error(error)
         self.record.keep_attributes_of(study)
         return study.get_trials(deepcopy=False)[number].system_attrs
-
-
-def _raise(error: Exception) -> NoReturn:
-    raise error
 
 
 def seed_of(*numbers: int) -> int:

@@ -1,7 +1,8 @@
-"""Searchers to test, and what happens to their trials."""
+"""Proposers to test, and what happens to their trials."""
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,8 +23,8 @@ from gaudi_tune.sweep.record.device_time import DeviceTime
 from gaudi_tune.sweep.record.outcome import why_diverged
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState as SweepTrial
+from gaudi_tune.sweep.search.proposer import Proposer
 from gaudi_tune.sweep.search.sampler_view import SamplerView
-from gaudi_tune.sweep.search.searcher import StudySearcher
 
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "optimizer": tune.choice(["sgd", "adamw"]), "layers": 2}
 BASELINE = {"lr": 1e-3, "optimizer": "sgd"}
@@ -32,48 +33,46 @@ SCORE = Objective("score", "max")
 ERROR = Failure(FailureKind.LOOP_ERROR, "ValueError: an error")
 
 
-def searcher_in(folder: Path, space: Any = SPACE, budget: Budget = BUDGET, **changes: Any) -> StudySearcher:
+def proposer_in(folder: Path, space: Any = SPACE, budget: Budget = BUDGET, **changes: Any) -> Proposer:
     arguments: dict[str, Any] = {"baseline": BASELINE, "sampler": "gp", "seed": 0}
     arguments |= {"objectives": [SCORE], "storage": f"sqlite:///{folder}/optuna.db", **changes}
-    searcher = StudySearcher(SearchSpace(space), study_name="a-sweep", **arguments)
-    _sweeps[searcher] = Sweep(searcher, budget)
-    return searcher
+    proposer = Proposer(SearchSpace(space), study_name="a-sweep", **arguments)
+    _sweeps[proposer] = Sweep(proposer, budget)
+    return proposer
 
 
-def proposal(searcher: StudySearcher, trial_id: str) -> dict[str, Any]:
-    config = searcher.suggest(trial_id)
-    assert isinstance(config, dict)
-    return config
+def proposal(proposer: Proposer, trial_id: str) -> dict[str, Any]:
+    return proposer.propose(trial_id)
 
 
-def trials(searcher: StudySearcher) -> list[FrozenTrial]:
-    return searcher.study.get_trials(deepcopy=False)
+def trials(proposer: Proposer) -> list[FrozenTrial]:
+    return proposer.study.get_trials(deepcopy=False)
 
 
-def states(searcher: StudySearcher) -> list[TrialState]:
-    return [trial.state for trial in trials(searcher)]
+def states(proposer: Proposer) -> list[TrialState]:
+    return [trial.state for trial in trials(proposer)]
 
 
-def told(searcher: StudySearcher) -> list[tuple[TrialState, float | None]]:
+def told(proposer: Proposer) -> list[tuple[TrialState, float | None]]:
     """What the sampler would see of each trial."""
-    return [(trial.state, trial.values[0] if trial.values else None) for trial in seen(searcher)]
+    return [(trial.state, trial.values[0] if trial.values else None) for trial in seen(proposer)]
 
 
-def seen(searcher: StudySearcher) -> list[FrozenTrial]:
+def seen(proposer: Proposer) -> list[FrozenTrial]:
     return (
-        SamplerView(searcher.study, searcher._objectives)
+        SamplerView(proposer.study, proposer._objectives)
         .study_for(optuna.samplers.RandomSampler())
         .get_trials(deepcopy=False)
     )
 
 
 class Sweep:
-    """The state of a sweep that a searcher proposes for; it tells the searcher what it is told."""
+    """The state of a sweep that a proposer proposes for; it tells the proposer what it is told."""
 
-    def __init__(self, searcher: StudySearcher, budget: Budget = BUDGET) -> None:
+    def __init__(self, proposer: Proposer, budget: Budget = BUDGET) -> None:
         device_time = DeviceTime(Devices(DEVICE_TYPES["cpu"], (2,), "for a test"))
-        self.searcher = searcher
-        self.state = SweepState(searcher._objectives, budget, 100, device_time)
+        self.proposer = proposer
+        self.state = SweepState(proposer._objectives, budget, 100, device_time)
 
     def trial(self, trial_id: str) -> SweepTrial:
         """The trial, which begins now if it has not begun."""
@@ -95,7 +94,7 @@ class Sweep:
             count=result[REPORTS],
         )
         self.state.apply(report)
-        self.searcher.reported(trial)
+        self.proposer.reported(trial)
 
     def end(self, trial_id: str, result: Mapping[str, Any] | None = None, failure: Failure | None = None) -> None:
         """End a trial, after a last report if there is one: by a failure, or as that report and the budget say."""
@@ -110,59 +109,59 @@ class Sweep:
             outcome = "finished"
         reason = failure.text if failure else ""
         self.state.apply(events.TrialEnded(trial=trial.number, outcome=outcome, reason=reason, failure=failure))
-        self.searcher.ended(trial)
+        self.proposer.ended(trial)
 
 
-_sweeps = WeakKeyDictionary[StudySearcher, Sweep]()
+_sweeps = WeakKeyDictionary[Proposer, Sweep]()
 _kept = dict[Path, bytes]()
 
 
-def sweep_of(searcher: StudySearcher) -> Sweep:
-    if searcher not in _sweeps:
-        _sweeps[searcher] = Sweep(searcher)
-    return _sweeps[searcher]
+def sweep_of(proposer: Proposer) -> Sweep:
+    if proposer not in _sweeps:
+        _sweeps[proposer] = Sweep(proposer)
+    return _sweeps[proposer]
 
 
-def report(searcher: StudySearcher, trial_id: str, result: Mapping[str, Any]) -> None:
-    sweep_of(searcher).report(trial_id, result)
+def report(proposer: Proposer, trial_id: str, result: Mapping[str, Any]) -> None:
+    sweep_of(proposer).report(trial_id, result)
 
 
 def end(
-    searcher: StudySearcher,
+    proposer: Proposer,
     trial_id: str,
     result: Mapping[str, Any] | None = None,
     failure: Failure | None = None,
 ) -> None:
-    sweep_of(searcher).end(trial_id, result, failure)
+    sweep_of(proposer).end(trial_id, result, failure)
 
 
-def train(searcher: StudySearcher, trial_id: str, *scores: float) -> None:
+def train(proposer: Proposer, trial_id: str, *scores: float) -> None:
     """Report one epoch after another; the last of the budget ends the trial."""
     for epoch, score in enumerate(scores, start=1):
         result = {"score": score, "epoch": epoch}
         if epoch == BUDGET.total:
-            end(searcher, trial_id, result)
+            end(proposer, trial_id, result)
         else:
-            report(searcher, trial_id, result)
+            report(proposer, trial_id, result)
 
 
-def keep(searcher: StudySearcher, snapshot: Path) -> None:
-    """Keep what the log of a sweep would have: the state of Tune's searcher in this file, and the rest here."""
-    searcher.save(str(snapshot))
-    _kept[snapshot] = pickle.dumps((sweep_of(searcher).state.snapshot(), searcher.record.snapshot(everything=True)))
+def keep(proposer: Proposer, snapshot: Path) -> None:
+    """Keep what the log of a sweep would have: what is proposed in this file, and the rest here."""
+    snapshot.write_text(json.dumps(proposer.save()))
+    _kept[snapshot] = pickle.dumps((sweep_of(proposer).state.snapshot(), proposer.record.snapshot(everything=True)))
 
 
-def restored(snapshot: Path, **changes: Any) -> StudySearcher:
-    """A searcher of a new process that has what was kept."""
-    searcher = searcher_in(snapshot.parent, **changes)
+def restored(snapshot: Path, **changes: Any) -> Proposer:
+    """A proposer of a new process that has what was kept."""
+    proposer = proposer_in(snapshot.parent, **changes)
     state_parts, study_part = pickle.loads(_kept[snapshot])
-    searcher.restore_study(study_part)
-    searcher.restore(str(snapshot))
-    sweep_of(searcher).state.restore(state_parts)
-    return searcher
+    proposer.restore_study(study_part)
+    proposer.restore(json.loads(snapshot.read_text()))
+    sweep_of(proposer).state.restore(state_parts)
+    return proposer
 
 
-def crashed(searcher: StudySearcher, snapshot: Path, **changes: Any) -> StudySearcher:
-    """A searcher of a new process that has what was kept, and the database, to which all had been written."""
-    assert searcher.study is not None  # which waits for that
+def crashed(proposer: Proposer, snapshot: Path, **changes: Any) -> Proposer:
+    """A proposer of a new process that has what was kept, and the database, to which all had been written."""
+    assert proposer.study is not None  # which waits for that
     return restored(snapshot, **changes)
