@@ -215,7 +215,7 @@ class WarmTrainable(tune.Trainable):
         if self._checkpoint is not None:
             self._choose_checkpoint(Path(self._checkpoint), self._saved_at)
         self._prefer_what_was_saved_between_reports()
-        config = {**self.settings, **self.trial_config, **self._place.settings}
+        config = {names.CONFIRMS: 0, **self.settings, **self.trial_config, **self._place.settings}
         try:
             environment = dict(self.environment_of(config))
         except Exception as error:

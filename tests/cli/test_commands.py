@@ -31,6 +31,7 @@ from gaudi_tune.show.result import result_lines
 from gaudi_tune.show.summary import reopen_summary, search_of, summarise, write_summary
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE
 from gaudi_tune.show.trackers.records import SWEEP, BeginSweep, to_line
+from gaudi_tune.show.trackers.store import MLFLOW_UI
 from gaudi_tune.sweep.record.events import Ending, SweepEnding
 from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.outcome import why_diverged
@@ -299,7 +300,8 @@ def test_show_says_how_to_open_the_store_of_a_sweep(storage: Path, capsys: pytes
     (plan.folder / RECORDS_FILE).write_bytes(to_line(record))
     lines = said(capsys, "show", str(plan.folder)).splitlines()
     (line,) = (number for number, text in enumerate(lines) if text.startswith("mlflow      http://127.0.0.1:5000"))
-    assert lines[line + 1].strip() == f"open its store with: mlflow ui --backend-store-uri '{store}'"
+    assert lines[line + 1].strip() == f"open its store with: {MLFLOW_UI} --backend-store-uri '{store}'"
+    assert MLFLOW_UI in (PROJECT_ROOT / "Makefile").read_text().replace("$(BIN)/", ""), "make ui is the same command"
 
 
 def test_a_summary_without_a_version_is_read_as_today_s(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,6 +30,8 @@ IN_MEMORY = re.compile(
 ANSWER_WITHIN_S = 8
 """How long a tracking server may take to answer the check before a sweep."""
 
+MLFLOW_UI = "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow ui --workers 1"
+"""The command that opens MLflow's page, as ``make ui`` does: with one process, and without one for jobs."""
 DATABASES = ("postgresql", "mysql", "mssql")
 
 LOGGED_BY = "logged_by"
@@ -87,7 +89,7 @@ def variables_of_runs(plan: Plan) -> dict[str, str]:
 
 def how_to_open(uri: str) -> str:
     """Return the command that opens MLflow's page on a tracking store; "" for a server, which has a page already."""
-    return "" if uri.startswith("http") else f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
+    return "" if uri.startswith("http") else f"{MLFLOW_UI} --backend-store-uri {shlex.quote(uri)}"
 
 
 def database_file(uri: str) -> Path | None:
