@@ -16,7 +16,7 @@ FLOORS = (
     ("sweep.policies", "sweep.search", "show"),
     ("sweep.record",),
     ("define",),
-    ("group", "integrations", "data"),
+    ("group", "integrations", "recipes"),
     ("storage",),
     ("training",),
     ("devices",),
@@ -55,6 +55,17 @@ def test_imports_lead_down() -> None:
         for name in imports_of(file)
         if name.startswith("gaudi_tune.") and room_of(name) in FLOOR
         if room_of(name) != room and FLOOR[room_of(name)] <= FLOOR[room]
+    ]
+    assert wrong == []
+
+
+def test_the_engine_never_imports_what_the_recipes_share() -> None:
+    wrong = [
+        f"{file.relative_to(PROJECT_ROOT)} imports {name}"
+        for file in sorted(PACKAGE.rglob("*.py"))
+        if PACKAGE / "recipes" not in file.parents
+        for name in imports_of(file)
+        if name.startswith("gaudi_tune.recipes")
     ]
     assert wrong == []
 

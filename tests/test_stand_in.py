@@ -254,7 +254,7 @@ def test_types_that_a_gaudi_has_not_are_refused(printed: list[list[str]]) -> Non
 
 COLLECTIVE = """
 import os, torch, torch.distributed as dist, habana_frameworks.torch.distributed.hccl as hccl
-from gaudi_tune.training.metrics import sum_over_ranks
+from gaudi_tune.recipes.metrics import sum_over_ranks
 print(hccl.initialize_distributed_hpu(), flush=True)
 dist.init_process_group("hccl")
 rank = dist.get_rank()
@@ -300,7 +300,7 @@ def test_hccl_sums_tensors_of_hpus_only(tmp_path: Path) -> None:
 RECIPES = """
 import importlib
 from tests.helpers.sessions import reports_of
-from gaudi_tune.training.loop import _Trial
+from gaudi_tune.recipes.loop import _Trial
 def step_of(name):
     experiment = importlib.import_module(f"experiments.tune_{name}").EXPERIMENT
     small = {"train_samples": 32, "val_samples": 32, "batch_size": 32, "epochs": 1, "seed": 5}

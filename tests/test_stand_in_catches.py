@@ -21,7 +21,7 @@ import habana_frameworks.torch
 from unittest.mock import patch
 from habana_frameworks.torch import _device, _recipes
 from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
-from gaudi_tune.training import compiling, loop
+from gaudi_tune.recipes import compiling, loop
 from tests.helpers.sessions import reports_of
 from tests.helpers.small_task import SmallConfig, small_loop
 hpu = DEVICE_TYPES[worker_device().type]
@@ -80,7 +80,7 @@ found["empty groups"] = [refused(config.make_optimizer(network, torch.device("hp
 COPIES = """
 from functools import partial
 from tests.helpers import small_task
-from gaudi_tune.training.loading import padded
+from gaudi_tune.recipes.loading import padded
 class Bytes(small_task.Points):
     def __getitems__(self, indices):
         batch = super().__getitems__(indices)

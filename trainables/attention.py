@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
-from gaudi_tune.training.training_config import TrainingConfig
+from gaudi_tune.recipes.training_config import TrainingConfig
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +63,7 @@ def choose_attention(model: PreTrainedModel, config: AttentionConfig) -> None:
         _register(device, fused)
         model.set_attn_implementation(NAMES[fused])
     if compiles and config.fused_attention is not True:
-        from gaudi_tune.training.tensor_dropout import dropout_as_tensors
+        from gaudi_tune.recipes.tensor_dropout import dropout_as_tensors
 
         dropout_as_tensors(model)
 
@@ -75,7 +75,7 @@ def _register(device: DeviceType, fused: bool) -> None:
     from torch.nn.functional import scaled_dot_product_attention
     from transformers import AttentionInterface, AttentionMaskInterface
 
-    from gaudi_tune.training.tensor_dropout import drop
+    from gaudi_tune.recipes.tensor_dropout import drop
 
     def torchs(*inputs: Any) -> torch.Tensor:
         query, key, value, mask, dropout, causal, scale = inputs

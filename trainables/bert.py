@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gaudi_tune.base.process import no_collection
-from gaudi_tune.data.configs import TextConfig
-from gaudi_tune.data.encoder import encoder_config
-from gaudi_tune.data.facts import check_texts
-from gaudi_tune.data.pretrained import check_model
 from gaudi_tune.devices.device import DeviceType
+from gaudi_tune.recipes.data.configs import TextConfig
+from gaudi_tune.recipes.data.encoder import encoder_config
+from gaudi_tune.recipes.data.facts import check_texts
+from gaudi_tune.recipes.data.pretrained import check_model
 from trainables.attention import AttentionConfig, choose_attention
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from gaudi_tune.training.loading import Batch
-    from gaudi_tune.training.prediction import ClassPredictor
+    from gaudi_tune.recipes.loading import Batch
+    from gaudi_tune.recipes.prediction import ClassPredictor
 
 DROPOUT_NAMES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
 """Names of dropout probabilities in the families of encoders (BERT and similar ones; DistilBERT and similar ones)."""
@@ -60,9 +60,9 @@ class BertConfig(TextConfig, AttentionConfig):
 
 def train_loop(config: dict[str, Any]) -> None:
     """Train one trial, as an ordinary Ray Train loop. ``config`` has the fields of :class:`BertConfig`."""
-    from gaudi_tune.data.text import tokenized
+    from gaudi_tune.recipes.data.text import tokenized
+    from gaudi_tune.recipes.loop import Task, train
     from gaudi_tune.training.fresh_start import fresh_start
-    from gaudi_tune.training.loop import Task, train
 
     bert = BertConfig.from_dict(config)
     fresh_start(bert.seed)
@@ -120,8 +120,8 @@ def predictor(checkpoint: Path) -> ClassPredictor:
     """
     import torch
 
-    from gaudi_tune.data.text import encode
-    from gaudi_tune.training.prediction import PACKAGES, ClassPredictor
+    from gaudi_tune.recipes.data.text import encode
+    from gaudi_tune.recipes.prediction import PACKAGES, ClassPredictor
 
     model, tokenizer = load_model(checkpoint)
 

@@ -13,12 +13,12 @@ import torch
 from PIL import Image
 from torch import nn
 
-from gaudi_tune.data.configs import ImageConfig
-from gaudi_tune.data.images import Normalization, evaluation, images_of, preparation, read_image
+from gaudi_tune.recipes.data.configs import ImageConfig
+from gaudi_tune.recipes.data.images import Normalization, evaluation, images_of, preparation, read_image
+from gaudi_tune.recipes.loading import Batch
+from gaudi_tune.recipes.loop import Task, train
+from gaudi_tune.recipes.prediction import PACKAGES, ClassPredictor
 from gaudi_tune.training.checkpoint import read_state
-from gaudi_tune.training.loading import Batch
-from gaudi_tune.training.loop import Task, train
-from gaudi_tune.training.prediction import PACKAGES, ClassPredictor
 
 DESCRIPTION_FILE = "classifier.json"
 """The file in a checkpoint with the classes, the preparation of images, and the description of the network."""

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gaudi_tune.base.process import no_collection
-from gaudi_tune.data.configs import ImageConfig
-from gaudi_tune.data.facts import check_images
-from gaudi_tune.data.pretrained import RANDOM
 from gaudi_tune.devices.device import DeviceType
-from gaudi_tune.training.training_config import num_micro_batches
+from gaudi_tune.recipes.data.configs import ImageConfig
+from gaudi_tune.recipes.data.facts import check_images
+from gaudi_tune.recipes.data.pretrained import RANDOM
+from gaudi_tune.recipes.training_config import num_micro_batches
 
 if TYPE_CHECKING:
     from torchvision.models.resnet import ResNet
 
-    from gaudi_tune.training.prediction import ClassPredictor
+    from gaudi_tune.recipes.prediction import ClassPredictor
 
 ONE_PIXEL_LEFT = 32
 """Largest image size for which a ResNet's last stage has one pixel, and its batch normalisation one value per image."""

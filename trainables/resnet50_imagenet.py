@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from gaudi_tune.training.schedules import ScheduleKind
+from gaudi_tune.recipes.schedules import ScheduleKind
 from trainables.resnet import ResNetConfig, check_resnet, train_resnet
 
 PUBLISHED_EPOCHS = 90

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gaudi_tune.base.process import no_collection
-from gaudi_tune.data.configs import ImageConfig
-from gaudi_tune.data.facts import check_images
-from gaudi_tune.data.pretrained import HUB, RANDOM
 from gaudi_tune.devices.device import DeviceType
-from gaudi_tune.training.schedules import Schedule, ScheduleKind
+from gaudi_tune.recipes.data.configs import ImageConfig
+from gaudi_tune.recipes.data.facts import check_images
+from gaudi_tune.recipes.data.pretrained import HUB, RANDOM
+from gaudi_tune.recipes.schedules import Schedule, ScheduleKind
 from trainables.attention import AttentionConfig, choose_attention
 
 if TYPE_CHECKING:
     from transformers import ViTConfig
 
-    from gaudi_tune.training.prediction import ClassPredictor
+    from gaudi_tune.recipes.prediction import ClassPredictor
     from trainables.vit_network import ViTClassifier
 
 

@@ -228,7 +228,7 @@ class Experiment:
     device. A trial multiplies them by its number of workers."""
     scale_lr: Switch = False
     """Whether ``lr`` is meant for the baseline's batch size and scales with the batch size of a trial. See
-    ``lr_for_batch`` of :class:`~gaudi_tune.training.training_config.TrainingConfig`."""
+    ``lr_for_batch`` of :class:`~gaudi_tune.recipes.training_config.TrainingConfig`."""
     imports: Annotated[Texts, Field(examples=["('torchvision',)"])] = ()
     """Modules that trials import and that take long to import. One process imports them while Ray starts, and all
     workers are forked from it. torch, and modules that the script imports itself, need not be named."""

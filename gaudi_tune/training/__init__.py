@@ -1,5 +1,4 @@
-"""The training loop that all models share, its parts, and the contract between any train loop and its caller.
+"""The contract between any train loop and its caller: what it is given, reports and saves, and how a trial begins.
 
-The parts are configuration, loading, schedules, metrics, checkpoints and fresh starts. A model may use all of it
-(``loop.train``), some of it, or none; every train loop uses ``session``.
+``session`` is where a loop begins; ``trial_config`` has the class of its configuration.
 """

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
+from gaudi_tune.recipes.loading import Batch
+from gaudi_tune.recipes.loop import Task, train
+from gaudi_tune.recipes.schedules import Schedule
+from gaudi_tune.recipes.training_config import TrainingConfig
 from gaudi_tune.training.fresh_start import fresh_start
-from gaudi_tune.training.loading import Batch
-from gaudi_tune.training.loop import Task, train
-from gaudi_tune.training.schedules import Schedule
-from gaudi_tune.training.training_config import TrainingConfig
 
 FEATURES, CLASSES = 6, 3
 

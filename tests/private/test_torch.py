@@ -127,7 +127,7 @@ def process_group(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("process_group")
 def test_torchs_own_synchronised_batch_norm_refuses_the_cpu() -> None:
-    """Why :mod:`gaudi_tune.training.sync_batch_norm` exists."""
+    """Why :mod:`gaudi_tune.recipes.sync_batch_norm` exists."""
     with pytest.raises(ValueError, match="expected input tensor to be on GPU"):
         nn.SyncBatchNorm(3)(torch.rand(2, 3, 4, 4))
 

@@ -45,7 +45,7 @@ from gaudi_tune.show.trackers.trial_run import PARAM_METRIC_PREFIX, TrialRun
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState, trial_name
-from gaudi_tune.training.profiling import TRACE_FILE
+from gaudi_tune.training.session import TRACE_FILE
 
 logger = logging.getLogger(__name__)
 

@@ -32,15 +32,15 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from gaudi_tune.data.images import preparation
-from gaudi_tune.data.pretrained import RANDOM
 from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
-from gaudi_tune.training import loop
+from gaudi_tune.recipes import loop
+from gaudi_tune.recipes.data.images import preparation
+from gaudi_tune.recipes.data.pretrained import RANDOM
+from gaudi_tune.recipes.loading import Batch
+from gaudi_tune.recipes.loop import Task, train
+from gaudi_tune.recipes.training_config import TrainingConfig
 from gaudi_tune.training.fresh_start import fresh_start
-from gaudi_tune.training.loading import Batch
-from gaudi_tune.training.loop import Task, train
 from gaudi_tune.training.session import open_session
-from gaudi_tune.training.training_config import TrainingConfig
 
 ROUNDS = 4
 """Of each loop; the first is left out, for it fills caches."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from unittest.mock import patch
 
-from gaudi_tune.training import loop
+from gaudi_tune.recipes import loop
 from gaudi_tune.training.session import report
 from trainables import bert
 

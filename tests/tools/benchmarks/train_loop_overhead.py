@@ -27,12 +27,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch.utils.data import DataLoader
 
-import gaudi_tune.training.loop
+import gaudi_tune.recipes.loop
 import trainables.image_classifier
 from gaudi_tune import Experiment
-from gaudi_tune.training.loop import Task, train
+from gaudi_tune.recipes.loop import Task, train
+from gaudi_tune.recipes.training_config import TrainingConfig, num_micro_batches
 from gaudi_tune.training.session import open_session
-from gaudi_tune.training.training_config import TrainingConfig, num_micro_batches
 
 MODELS = ("bert", "resnet50", "resnet50_imagenet", "vit", "resnet18")
 EPOCHS = 13
@@ -122,7 +122,7 @@ def compare(experiment: Experiment) -> dict[str, float]:
             train(task, config)
 
     config = {**experiment.recipes["sample"].settings(), **experiment.baseline, "epochs": EPOCHS, "lr": 1e-3}
-    modules = (gaudi_tune.training.loop, trainables.image_classifier)
+    modules = (gaudi_tune.recipes.loop, trainables.image_classifier)
     with patch.object(modules[0], "train", in_turn), patch.object(modules[1], "train", in_turn):
         experiment.train_loop(config)
     assert session is not None

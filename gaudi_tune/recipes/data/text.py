@@ -1,0 +1,353 @@
+"""Labelled texts. They are loaded from files or the hub, tokenized once per node, and shared by its workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gaudi_tune.base.errors import first_line
+from gaudi_tune.base.node_cache import fingerprint, prepare_once
+from gaudi_tune.base.words import shown
+from gaudi_tune.recipes.data.configs import TextConfig, limited
+from gaudi_tune.recipes.data.encoder import encoder_config, positions
+from gaudi_tune.recipes.data.held_out import Split, rows_of, rows_to_validate
+from gaudi_tune.recipes.data.pretrained import from_pretrained
+from gaudi_tune.recipes.data.text_files import Number, Table, read_files, values_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from gaudi_tune.recipes.data.tokenized_texts import TokenizedTexts
+
+VALIDATION_SPLITS = ("validation", "test")
+"""Names of the split for validation; the first that the data has counts."""
+HUB_NAME = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
+"""The form of a data set's name on the hub."""
+VALUE_SHOWN = 60
+"""How many characters of a value an error shows."""
+TEXTS_AT_A_TIME = 1000
+"""How many texts are tokenized at a time. A text of 512 tokens takes 80 kB until it is written."""
+DEVIATIONS = 5
+"""If rows have fewer classes than expected in a random sample, by this many standard deviations, they are not
+random."""
+TOKENIZED_FORMAT = 6
+"""Version of the tokenized data. It is raised when the data of the same texts changes."""
+ABOUT_FILE, TOKENIZER_FOLDER = "about.json", "tokenizer"
+
+
+@dataclass(frozen=True)
+class TokenizedData:
+    """Tokenized texts in the node's cache."""
+
+    folder: Path
+    """The folder with their arrays, and with a folder for the tokenizer."""
+    labels: list[str]
+    """Names of the classes, in the order of the labels."""
+    model_type: str
+    """The name of the encoder's family in transformers."""
+    sizes: dict[str, int]
+    """Number of texts in each split: ``train``, ``val``, and ``test`` if test data is held out."""
+    notes: list[str]
+    """Remarks on how the data was read, for the user: what was divided, limited, cut or left aside."""
+
+    @property
+    def tokenizer(self) -> Path:
+        """The tokenizer's folder."""
+        return self.folder / TOKENIZER_FOLDER
+
+    def split(self, name: Split, padded_lengths: int = 1) -> TokenizedTexts:
+        """Return the texts of a split, padded to at most so many lengths (1: all to ``max_length``)."""
+        from gaudi_tune.recipes.data.tokenized_texts import TokenizedTexts  # here, since a check needs no torch
+
+        return TokenizedTexts(self.folder, name, padded_lengths)
+
+
+@dataclass(frozen=True)
+class LabelledTexts:
+    """Texts and the names of their classes, as the data has them."""
+
+    texts: list[str]
+    labels: list[str]
+
+    def select(self, rows: np.ndarray[Any, Any] | range) -> LabelledTexts:
+        """Return some rows."""
+        return LabelledTexts([self.texts[row] for row in rows], [self.labels[row] for row in rows])
+
+
+def tokenized(config: TextConfig) -> TokenizedData:
+    """Return the tokenized data of ``config``. It is tokenized if this node has not done so yet.
+
+    Raises:
+        ValueError: The data or the encoder cannot be used; the message says why, and what to give instead.
+    """
+    names = ("text_column", "label_column", "max_length", "train_samples", "val_samples", "hold_out")
+    key = {name: getattr(config, name) for name in names}
+    key |= {"format": TOKENIZED_FORMAT, "data": fingerprint(config.data), "model": fingerprint(config.model)}
+    folder = prepare_once("tokenized", key, lambda new_folder: _tokenize(config, new_folder))
+    return TokenizedData(folder=folder, **json.loads((folder / ABOUT_FILE).read_text()))
+
+
+def _tokenize(config: TextConfig, folder: Path) -> None:
+    encoder = encoder_config(config.model)
+    position_count = positions(encoder)
+    if position_count is not None and config.max_length > position_count:
+        raise ValueError(
+            f"max_length must be at most the {position_count} positions of {config.model}, but got {config.max_length}"
+        )
+    try:
+        splits, labels, notes = _load_texts(config)
+    except ValueError as error:
+        raise ValueError(f"--data {config.data}: {error}") from error
+    tokenizer = _tokenizer(config.model)
+    tokenizer.padding_side = "right"  # so that an attention mask can be kept as a length
+    tokenizer.model_max_length = config.max_length  # it is saved with the tokenizer, and used in prediction
+    sizes: dict[str, int] = {}
+    for split, all_texts in splits.items():
+        texts = _first_texts(config, split, all_texts, notes)
+        sizes[split] = len(texts.labels)
+        ids, lengths = _open_ids(folder / f"{split}_input_ids.npy", sizes[split], config.max_length)
+        for start in range(0, sizes[split], TEXTS_AT_A_TIME):
+            chunk = slice(start, start + TEXTS_AT_A_TIME)
+            encoded = encode(tokenizer, texts.texts[chunk])
+            ids[chunk], lengths[chunk] = encoded["input_ids"], encoded["attention_mask"].sum(axis=1)
+        ids.flush()
+        np.save(folder / f"{split}_lengths.npy", lengths)
+        class_numbers = {label: number for number, label in enumerate(labels)}
+        classes = np.array([class_numbers[label] for label in texts.labels], dtype=np.int64)
+        np.save(folder / f"{split}_labels.npy", classes)
+        if full_rows := int((lengths == config.max_length).sum()):
+            notes.append(
+                f"{full_rows} of {sizes[split]} texts of {split} fill {config.max_length} tokens; what is longer is cut"
+            )
+    about = {"labels": labels, "model_type": encoder.model_type, "sizes": sizes, "notes": notes}
+    (folder / ABOUT_FILE).write_text(json.dumps(about))
+    tokenizer.save_pretrained(folder / TOKENIZER_FOLDER)
+
+
+def _open_ids(file: Path, texts: int, tokens: int) -> tuple[np.memmap, np.ndarray]:
+    """Return an array on disk for the token ids, and one for the lengths."""
+    ids = np.lib.format.open_memmap(file, mode="w+", dtype=np.int32, shape=(texts, tokens))
+    return ids, np.empty(texts, dtype=np.int64)
+
+
+def _first_texts(config: TextConfig, split: str, texts: LabelledTexts, notes: list[str]) -> LabelledTexts:
+    """Return as many texts of a split as the configuration uses, and note how many there are."""
+    limit = config.train_samples if split == "train" else config.val_samples
+    count = len(texts.labels)
+    if not limit or limit >= count:
+        return texts
+    selection = texts.select(range(limit))
+    _check_classes(config, split, selection.labels, texts.labels)
+    notes.append(limited("texts", split, limit, count))
+    return selection
+
+
+def _check_classes(config: TextConfig, split: str, first_labels: list[str], all_labels: list[str]) -> None:
+    """Check that the first rows of a split have as many classes as a random sample, since rows may be sorted."""
+    class_count, sizes = len(set(first_labels)), np.array([*Counter(all_labels).values()])
+    chances = (
+        1 - (1 - len(first_labels) / len(all_labels)) ** sizes
+    )  # the probability that a random sample has each class
+    if class_count < chances.sum() - DEVIATIONS * np.sqrt(chances @ (1 - chances)):
+        limit = "train_samples" if split == "train" else "val_samples"
+        raise ValueError(
+            f"--data {config.data}: the first {len(first_labels)} of {len(all_labels)} rows of the split {split} have "
+            f"{class_count} of {len(sizes)} classes, where a draw has about {chances.sum():.0f}, so they must be "
+            f"sorted; take all with --set {limit}=0, or shuffle them"
+        )
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> dict[str, np.ndarray[Any, Any]]:
+    """Return ``input_ids`` and ``attention_mask`` of shape (n, max_length), for training as well as prediction.
+
+    The tokenizer's ``model_max_length`` is the ``max_length`` of :class:`TextConfig`.
+    """
+    encoded = tokenizer(texts, padding="max_length", truncation=True, return_tensors="np")
+    return {name: encoded[name] for name in ("input_ids", "attention_mask")}
+
+
+def _load_texts(config: TextConfig) -> tuple[dict[str, LabelledTexts], list[str], list[str]]:
+    """Return the splits (``train``, ``val``, and ``test`` if it is held out), the names of the classes, and remarks."""
+    tables, notes = _tables(config)
+    if not any(len(_column(config, table, config.text_column)) for table in tables.get("train", [])):
+        raise ValueError("there is nothing to train on; give a split or file 'train' with rows")
+    train = _labelled(config, tables["train"])
+    notes += _parts_with_equal_rows(config, tables)
+    validation = next((name for name in VALIDATION_SPLITS if name in tables), None)
+    if validation is None:
+        splits = _split_off_validation(train)
+        notes.append("there is no validation part: a fifth of the texts of each class serves for it")
+    else:
+        splits = {"train": train, "val": _labelled(config, tables[validation])}
+        if validation == "test":
+            notes.append("there is no validation part: the test part serves for it")
+    labels = sorted(set(splits["train"].labels))
+    if len(labels) < 2:
+        raise ValueError(
+            f"the training texts have one class ({labels[0]}), and there is nothing to tell it from; give two or more"
+        )
+    if not splits["val"].labels:
+        reason = (
+            "the validation split has no rows" if validation else "no class has three rows or more to take one from"
+        )
+        raise ValueError(f"there is nothing to validate on; {reason}")
+    if unseen := set(splits["val"].labels) - set(labels):
+        raise ValueError(f"classes {sorted(unseen)} are in the validation split and not in train")
+    if config.hold_out:
+        public_test = tables.get("test") if validation != "test" else None
+        splits |= _test_data(config, splits["val"], public_test, labels, notes)
+    return splits, labels, [*notes, *_same_texts(splits)]
+
+
+def _parts_with_equal_rows(config: TextConfig, tables: Mapping[str, Sequence[Table]]) -> Iterator[str]:
+    """Yield a remark on each part of a split that has rows of earlier parts of the same split."""
+    for parts in tables.values():
+        earlier_rows = set[tuple[str, ...]]()
+        for part in parts if len(parts) > 1 else ():
+            columns = [map(str, part.values.get(name, ())) for name in _columns(config)]
+            rows = [*zip(*columns, strict=False)]  # a part may lack a column, which is answered where it is needed
+            if common := sum(row in earlier_rows for row in rows):
+                place = shown(part.place)
+                yield f"{common} of {len(rows)} rows of {place} are the same as rows of its split's other parts"
+            earlier_rows |= {*rows}
+
+
+def _same_texts(splits: Mapping[str, LabelledTexts]) -> Iterator[str]:
+    """Yield a remark on each split that has texts of another, which its scores should not depend on."""
+    for split, other in (("val", "train"), ("test", "train"), ("test", "val")):
+        if split in splits:
+            others = {*splits[other].texts}
+            if common := sum(text in others for text in splits[split].texts):
+                yield f"{common} of {len(splits[split].texts)} texts of {split} are the same as texts of {other}"
+
+
+def _split_off_validation(texts: LabelledTexts) -> dict[str, LabelledTexts]:
+    """Return training and validation data, for data that has no part for validation."""
+    validation_rows = rows_to_validate(np.array(texts.labels))
+    training_rows = np.setdiff1d(np.arange(len(texts.labels)), validation_rows)
+    return {"train": texts.select(training_rows), "val": texts.select(validation_rows)}
+
+
+def _test_data(
+    config: TextConfig, val: LabelledTexts, public_test: list[Table] | None, labels: list[str], notes: list[str]
+) -> dict[str, LabelledTexts]:
+    """Return held-out test data: a labelled test split, or else half of the validation data.
+
+    In the second case the result also has the other half as validation data. A test split without labels, as in many
+    public benchmarks, is left aside, and ``notes`` say why.
+    """
+    if public_test is not None:
+        try:
+            test = _labelled(config, public_test)
+            if unseen := sorted(set(test.labels) - set(labels)):
+                raise ValueError(f"its class {unseen[0]!r} is not in train")
+            return {"test": test}
+        except ValueError as error:
+            notes.append(f"the test part is left aside: {error}")
+    notes.append("half of the validation texts are held out for the confirmation")
+    classes = np.unique(val.labels, return_inverse=True)[1]
+    return {"val": val.select(rows_of("val", classes)), "test": val.select(rows_of("test", classes))}
+
+
+def _labelled(config: TextConfig, tables: list[Table]) -> LabelledTexts:
+    """Return the rows of a split.
+
+    Raises:
+        ValueError: A table lacks a column, or a row lacks a text or a class that can be used.
+    """
+    texts: list[str] = []
+    labels: list[str] = []
+    for table in tables:
+        columns = [_column(config, table, name) for name in _columns(config)]
+        offset = len(labels)
+        for text, label in zip(*columns, strict=True):
+            try:
+                texts.append(written(text, config.text_column, "a text"))
+                labels.append(_class_name(label, config.label_column))
+            except ValueError as error:  # noqa: PERF203
+                raise ValueError(f"row {len(labels) - offset + 1} of {table.place} (the first is 1) {error}") from error
+    return LabelledTexts(texts, labels)
+
+
+def _columns(config: TextConfig) -> tuple[str, str]:
+    return config.text_column, config.label_column
+
+
+def _column(config: TextConfig, table: Table, name: str) -> Sequence[Any]:
+    if name in table.values:
+        return table.values[name]
+    option = "text_column" if name == config.text_column else "label_column"
+    raise ValueError(
+        f"there is no column {name!r} in {table.place}; the columns are {', '.join(table.columns)}. Name the right one "
+        f"with --set {option}=NAME."
+    )
+
+
+def _class_name(value: Any, column: str) -> str:
+    name = written(value, column, "a class")
+    is_fraction = not value.is_whole if isinstance(value, Number) else isinstance(value, float) and value % 1 != 0
+    if is_fraction:
+        raise ValueError(f"has {column}={name}: a class must be a whole number or a name")
+    return name
+
+
+def written(value: Any, column: str, kind: str) -> str:
+    """Return a value as its file writes it.
+
+    Raises:
+        ValueError: It is missing, or a list, an object or bytes.
+    """
+    if value is None or value != value or (isinstance(value, str) and not value.strip()):  # NaN is not itself
+        raise ValueError(f"has no {column}; fill it in or leave the row out")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | dict | bytes | tuple):
+        raise ValueError(f"has {column}={_shortened(repr(value))}: {kind} must be a string or a number")
+    text = str(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"has {column}={_shortened(ascii(text))}: half a character is no text ({error})") from error
+    return text
+
+
+def _shortened(value: str) -> str:
+    return value if len(value) <= VALUE_SHOWN else f"{value[:VALUE_SHOWN]}…"
+
+
+def _tables(config: TextConfig) -> tuple[dict[str, list[Table]], list[str]]:
+    """Return the tables of each split, of files or of a data set on the hub, and remarks."""
+    columns = _columns(config)
+    path = Path(config.data).expanduser()
+    if config.data and os.path.exists(path):
+        return read_files(path, columns)
+    from datasets import disable_progress_bars, load_dataset
+
+    disable_progress_bars()
+    try:
+        if not HUB_NAME.fullmatch(config.data):
+            raise ValueError("on the hub, a name is NAME or OWNER/NAME")
+        loaded = load_dataset(config.data)
+    except Exception as error:
+        # Each builder and each network layer of datasets raises other kinds of errors here.
+        raise ValueError(
+            f"no such file or folder here, and the hub lacks it or cannot be reached ({first_line(error)}). Give a "
+            f"local path or a name on the hub."
+        ) from error
+    tables = {split: [Table(f"the split {split}", *values_of(rows, columns))] for split, rows in loaded.items()}
+    return tables, []
+
+
+def _tokenizer(model: str) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer
+
+    tokenizer: PreTrainedTokenizerBase = from_pretrained(AutoTokenizer.from_pretrained, model)
+    return tokenizer

@@ -1,0 +1,457 @@
+"""The training loop in this process, against what torch gives by hand."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from sklearn.metrics import balanced_accuracy_score, f1_score
+
+from gaudi_tune.base import names
+from gaudi_tune.base.node_cache import first_alone
+from gaudi_tune.devices.cpu import CPU
+from gaudi_tune.devices.find import DEVICE_TYPES
+from gaudi_tune.recipes.loading import TrainSampler
+from gaudi_tune.recipes.loop import cross_entropy, train
+from gaudi_tune.recipes.training_config import check_batch, check_classes
+from gaudi_tune.training.checkpoint import read_state, write_state
+from gaudi_tune.training.fresh_start import release_memory
+from gaudi_tune.training.session import open_session
+from tests.helpers.sessions import Collector, Interrupted, hyperparameters_of_each_step, numbers_of, reports_of
+from tests.helpers.small_task import Points, SmallConfig, small_loop, small_task
+
+QUIET: dict[str, Any] = {"dropout": 0.0, "noise": 0.0}
+
+
+def trained(**changes: Any) -> tuple[list[dict[str, Any]], torch.nn.Module]:
+    """Return the reports and the trained model of a trial."""
+    config = SmallConfig.from_dict({"epochs": 2, **changes})
+    task, collector = small_task(config), Collector()
+    with open_session(collector):
+        train(task, config)
+    return collector.reports, task.model
+
+
+def weights(model: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_label_smoothing_may_be_a_tensor(mixed: bool) -> None:
+    """A number would be a constant of a graph."""
+    torch.manual_seed(0)
+    labels = torch.rand(8, 5).softmax(dim=1) if mixed else torch.arange(8) % 5
+    logits = torch.randn(8, 5, requires_grad=True)
+    number, _ = cross_entropy(logits, {"labels": labels}, 0.1)
+    tensor, count = cross_entropy(logits, {"labels": labels}, torch.tensor(0.1))
+    slopes = [torch.autograd.grad(loss, logits)[0] for loss in (number, tensor)]
+    assert torch.allclose(number, tensor) and torch.allclose(slopes[0], slopes[1], atol=1e-6)
+    assert count == 8
+    assert not torch.allclose(number, cross_entropy(logits, {"labels": labels})[0])
+
+
+@pytest.mark.parametrize("budget", [{"epochs": 2}, {"steps": 7, "eval_every": 3}])
+def test_a_trial_that_saved_after_any_step_reports_what_an_uninterrupted_one_does(
+    budget: dict[str, int], tmp_path: Path
+) -> None:
+    config = {**budget, **QUIET, "momentum": 0.5, "train_accuracy": True, "ema_decay": 0.8}
+    whole = Collector()
+    with open_session(whole):
+        small_loop(dict(config))
+    assert whole.asks > len(whole.reports) > 1
+    for ask in range(1, whole.asks + 1):
+        first = Collector(asked_at=ask, save_to=tmp_path / str(ask))
+        with open_session(first), pytest.raises(Interrupted):
+            small_loop(dict(config))
+        second = reports_of(small_loop, config, start_from=tmp_path / str(ask))
+        assert [*map(numbers_of, first.reports + second)] == [*map(numbers_of, whole.reports)]
+        assert all(report[names.SAMPLES_PER_SECOND] > 0 for report in second)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_the_loop_does_what_a_hand_written_one_does(nesterov: bool, tmp_path: Path) -> None:
+    settings = {"lr": 0.05, "momentum": 0.5, "weight_decay": 0.01, "nesterov": nesterov}
+    others = {"label_smoothing": 0.1, "ema_decay": 0.8, "train_accuracy": True}
+    reports = reports_of(small_loop, {"epochs": 2, **QUIET, **settings, **others}, save_at=2, save_to=tmp_path / "end")
+    config = SmallConfig(epochs=2, **QUIET)
+    by_hand, data = small_task(config).model, Points(config.size, 0.0)
+    optimizer = torch.optim.SGD(by_hand.parameters(), **settings)  # type: ignore[arg-type]
+    average, right = weights(by_hand), [0, 0]
+    sampler = TrainSampler(config.size, config, rank=0, world=1)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2 * len(sampler))
+    for epoch in range(2):
+        sampler.start_at(epoch, 0)
+        for indices in sampler:
+            batch = data.__getitems__(indices.indices)
+            optimizer.zero_grad()
+            logits = by_hand(batch["points"])
+            F.cross_entropy(logits, batch["labels"], label_smoothing=0.1).backward()
+            optimizer.step()
+            schedule.step()
+            average = 0.8 * average + 0.2 * weights(by_hand)
+            right[epoch] += int((logits.argmax(1) == batch["labels"]).sum())
+    assert [report[names.TRAIN_ACCURACY] for report in reports] == [count / 40 for count in right]
+    state = read_state(tmp_path / "end")
+    for part, expected in (("trained_model", weights(by_hand)), ("model", average)):
+        torch.testing.assert_close(torch.cat([t.flatten() for t in state[part].values()]), expected)
+    assert not torch.allclose(average, weights(by_hand), rtol=1e-2)
+    by_hand.load_state_dict(state["model"])  # what is evaluated
+    with torch.no_grad():
+        val_loss = F.cross_entropy(by_hand(Points(131, 0.0).points), Points(131, 0.0).labels)
+    assert reports[-1][names.VAL_LOSS] == pytest.approx(float(val_loss))
+
+
+def test_validation_counts_each_sample_once_whatever_the_batches() -> None:
+    reports, model = trained(**QUIET)
+    data = Points(131, 0.0)  # two batches of 64 and one of 3
+    with torch.no_grad():
+        logits = model(data.points)
+    assert reports[-1][names.VAL_LOSS] == pytest.approx(float(F.cross_entropy(logits, data.labels)))
+    assert reports[-1][names.VAL_ACCURACY] == float((logits.argmax(1) == data.labels).double().mean())
+
+
+def test_a_trial_that_confirms_is_scored_on_the_test_data_too_and_trains_no_differently() -> None:
+    searched, _ = trained(**QUIET)
+    confirmed, model = trained(confirms=1, **QUIET)
+    loss, accuracy = (names.test_metric(name) for name in (names.VAL_LOSS, names.VAL_ACCURACY))
+    for report, before in zip(confirmed, searched, strict=True):
+        assert set(report) - set(before) == {loss, accuracy}
+        assert numbers_of(report) == numbers_of(before)
+    data = Points(77, 0.0)
+    with torch.no_grad():
+        logits = model(data.points)
+    assert confirmed[-1][loss] == pytest.approx(float(F.cross_entropy(logits, data.labels)))
+    assert confirmed[-1][accuracy] == float((logits.argmax(1) == data.labels).double().mean())
+
+
+def test_batches_of_one_shape_where_another_is_compiled_give_the_same_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes: set[tuple[bool, int]] = set()
+    inner = torch.nn.Sequential.forward
+
+    def forward(self: torch.nn.Sequential, points: torch.Tensor) -> torch.Tensor:
+        shapes.add((self.training, len(points)))
+        return inner(self, points)
+
+    monkeypatch.setattr(torch.nn.Sequential, "forward", forward)
+    plain = reports_of(small_loop, {"epochs": 2, **QUIET})
+    assert {size for training, size in shapes if not training} == {64, 3}
+    shapes.clear()
+    monkeypatch.setitem(DEVICE_TYPES, "cpu", replace(CPU, static_shapes=True))
+    filled = reports_of(small_loop, {"epochs": 2, **QUIET})
+    assert shapes == {(True, 8), (False, 64)}
+    assert [report[names.VAL_ACCURACY] for report in filled] == [report[names.VAL_ACCURACY] for report in plain]
+    losses = [report[names.VAL_LOSS] for report in plain]
+    assert [report[names.VAL_LOSS] for report in filled] == pytest.approx(losses, rel=1e-6)
+
+
+def test_accumulated_passes_are_one_step() -> None:
+    whole, parts = trained(**QUIET)[1], trained(**QUIET, micro_batch=2)[1]
+    torch.testing.assert_close(weights(whole), weights(parts), rtol=1e-4, atol=1e-6)
+
+
+def test_gradients_are_clipped_together() -> None:
+    start = weights(small_task(SmallConfig(epochs=1)).model)
+    one_step = {**QUIET, "epochs": 0, "steps": 1, "eval_every": 1, "momentum": 0.0, "lr": 1.0}
+    free = (weights(trained(**one_step)[1]) - start).norm()
+    clipped = (weights(trained(**one_step, clip_norm=0.01)[1]) - start).norm()
+    assert free > 0.1
+    assert float(clipped) == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_budget_in_steps_reports_every_so_many_and_at_its_end() -> None:
+    reports, _ = trained(epochs=0, steps=17, eval_every=6)
+    assert [report[names.STEP] for report in reports] == [6, 12, 17]
+    assert [report[names.EPOCH] for report in reports] == [1.2, 2.4, 3.4]
+    assert 0 < reports[-1][names.LEARNING_RATE] < 0.01 * SmallConfig(epochs=1).lr
+
+
+@pytest.mark.parametrize(("optimizer", "peak"), [("sgd", 0.4), ("adamw", 0.2), ("rmsprop", 0.2), ("lars", 0.2)])
+def test_the_rate_goes_with_the_batch_and_is_reported(optimizer: str, peak: float, tmp_path: Path) -> None:
+    config = {"epochs": 2, "optimizer": optimizer, "lr_for_batch": 2, "batch_size": 8, "lr": 0.1}
+    config["decayed"] = "weights"
+    with hyperparameters_of_each_step() as steps:
+        reports = reports_of(small_loop, config, save_at=1, save_to=tmp_path / "saved")
+    assert max(step["lr"] for step in steps) == pytest.approx(peak)
+    assert [report[names.PEAK_LEARNING_RATE] for report in reports] == pytest.approx([peak, peak])
+    with hyperparameters_of_each_step() as clones:  # as pbt changes it
+        (last,) = reports_of(small_loop, {**config, "lr": 0.2}, start_from=tmp_path / "saved")
+    assert last[names.PEAK_LEARNING_RATE] == pytest.approx(2 * peak)
+    assert [step["lr"] for step in clones] == pytest.approx([2 * step["lr"] for step in steps[-len(clones) :]])
+
+
+def test_without_a_batch_of_its_own_the_rate_is_the_peak_at_any_batch() -> None:
+    assert SmallConfig(epochs=1, lr=0.3, batch_size=64).peak_lr == 0.3
+    assert SmallConfig(epochs=1, lr=0.3, batch_size=64, lr_for_batch=64).peak_lr == 0.3
+
+
+def test_weight_decay_may_spare_norms_biases_and_embeddings() -> None:
+    config = SmallConfig(epochs=1, weight_decay=0.1, decayed="weights")
+    model = torch.nn.Sequential(torch.nn.Embedding(5, 4), torch.nn.Linear(4, 4), torch.nn.LayerNorm(4))
+    groups = config.make_optimizer(model, torch.device("cpu")).param_groups
+    assert [(group["weight_decay"], len(group["params"])) for group in groups] == [(0.1, 1), (0.0, 4)]
+    assert groups[0]["params"][0] is model[1].weight
+    lars = replace(config, optimizer="lars").make_optimizer(model, torch.device("cpu"))
+    assert [group["adapts"] for group in lars.param_groups] == [True, False]
+    (all_of_it,) = replace(config, decayed="all").make_optimizer(model, torch.device("cpu")).param_groups
+    assert (all_of_it["weight_decay"], len(all_of_it["params"])) == (0.1, 5)
+
+
+def test_parameters_that_are_frozen_are_not_in_the_optimizer_and_no_group_is_empty() -> None:
+    """habana's fused SGD refuses a group without gradients."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4))
+    model[0].bias.requires_grad_(False)
+    model[1].requires_grad_(False)
+    for decayed in ("weights", "all"):
+        config = SmallConfig(epochs=1, decayed=decayed)
+        (group,) = config.make_optimizer(model, torch.device("cpu")).param_groups
+        assert group["params"] == [model[0].weight]
+
+
+def test_a_task_without_a_schedule_has_the_one_of_the_configuration() -> None:
+    def train_loop(config: dict[str, Any]) -> None:
+        small = SmallConfig.from_dict(config)
+        train(replace(small_task(small), schedule=None), small)
+
+    with hyperparameters_of_each_step() as steps:
+        reports_of(train_loop, {"steps": 4, "eval_every": 4, "schedule": "linear", "lr_floor": 0.5})
+    assert [step["lr"] for step in steps] == pytest.approx([0.1, 0.0875, 0.075, 0.0625])
+    with pytest.raises(ValueError, match="schedule=published needs a recipe with a table"):
+        SmallConfig(epochs=1, schedule="published")
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_report_names_the_rate_of_its_last_step(optimizer: str) -> None:
+    config = {"steps": 17, "eval_every": 6, "warmup": 0.2, "optimizer": optimizer}
+    with hyperparameters_of_each_step() as steps:
+        reports = reports_of(small_loop, config)
+    assert len(steps) == 17
+    assert [report[names.LEARNING_RATE] for report in reports] == [steps[at - 1]["lr"] for at in (6, 12, 17)]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lars"])
+def test_the_configuration_wins_over_a_checkpoint_of_other_hyperparameters(optimizer: str, tmp_path: Path) -> None:
+    """What a trial of a population does that takes over another's weights."""
+    budget = {"steps": 20, "eval_every": 5, "optimizer": optimizer, "decayed": "weights"}
+    donor = {**budget, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4, "warmup": 0.1, "seed": 1}
+    clone = {**budget, "lr": 0.003, "momentum": 0.1, "weight_decay": 1e-2, "warmup": 0.5, "seed": 1}
+    of_donor = reports_of(small_loop, donor, save_at=1, save_to=tmp_path / "saved")
+    with hyperparameters_of_each_step() as alone:
+        reports_of(small_loop, clone)
+    with hyperparameters_of_each_step() as steps:
+        of_clone = reports_of(small_loop, clone, start_from=tmp_path / "saved")
+    assert steps == alone[5:]  # as if it had trained with them from the beginning
+    assert {step["weight_decay"] for step in steps} == {1e-2}
+    assert {step.get("momentum", 0.1) for step in steps} == {0.1}
+    assert max(step["lr"] for step in steps) == 0.003
+    assert [report[names.LEARNING_RATE] for report in of_clone] == [steps[at - 1]["lr"] for at in (5, 10, 15)]
+    for theirs, ours in zip(of_donor[1:], of_clone, strict=True):
+        assert theirs[names.TRAIN_LOSS] != ours[names.TRAIN_LOSS]
+    # The optimizer's momenta do come with the weights.
+    forgetful = read_state(tmp_path / "saved")
+    forgetful["optimizer"]["state"] = {}
+    (tmp_path / "forgetful").mkdir()
+    write_state(tmp_path / "forgetful", forgetful)
+    without = reports_of(small_loop, clone, start_from=tmp_path / "forgetful")
+    assert without[0][names.TRAIN_LOSS] != of_clone[0][names.TRAIN_LOSS]
+
+
+class CountingSGD(torch.optim.SGD):
+    """Counts its steps in its groups, as habana's FusedAdamW does for its bias correction."""
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            group["step"] = group.get("step", 0) + 1
+        return super().step(closure)
+
+
+def test_what_an_optimizer_counts_in_its_groups_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("gaudi_tune.devices.device.DeviceType.optimizer_class", lambda device, name: CountingSGD)
+    config = {"steps": 10, "eval_every": 5}
+    reports_of(small_loop, config, save_at=1, save_to=tmp_path / "saved")
+    reports_of(small_loop, {**config, "lr": 0.01}, start_from=tmp_path / "saved", save_at=1, save_to=tmp_path / "end")
+    (group,) = read_state(tmp_path / "end")["optimizer"]["param_groups"]
+    assert group["step"] == 10
+
+
+def test_a_clone_with_another_seed_sees_other_batches(tmp_path: Path) -> None:
+    config = {"steps": 10, "eval_every": 5, "seed": 1, "dropout": 0.0}
+    donor = reports_of(small_loop, config, save_at=1, save_to=tmp_path / "saved")
+    clone = reports_of(small_loop, {**config, "seed": 2}, start_from=tmp_path / "saved")
+    assert clone[0][names.TRAIN_LOSS] != donor[1][names.TRAIN_LOSS]
+
+
+@pytest.mark.parametrize(
+    ("saved_after", "changes"),
+    [
+        (1, {}),
+        (2, {}),
+        pytest.param(1, {"loader_workers": 1}, marks=pytest.mark.processes),
+        pytest.param(2, {"loader_workers": 1}, marks=pytest.mark.processes),
+        (2, {"optimizer": "adamw", "warmup": 0.4, "weight_decay": 0.1}),
+        (2, {"ema_decay": 0.7, "train_accuracy": True, "balanced_metrics": True, "nesterov": True}),
+    ],
+)
+def test_a_break_in_the_middle_of_an_epoch_changes_nothing(
+    saved_after: int, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    config = {"steps": 17, "eval_every": 4, **changes}
+    whole = reports_of(small_loop, config, save_at=saved_after, save_to=tmp_path / "saved")
+    rest = reports_of(small_loop, config, start_from=tmp_path / "saved")
+    assert list(map(numbers_of, rest)) == list(map(numbers_of, whole[saved_after:]))
+    assert read_state(tmp_path / "saved")["steps_done"] == 4 * saved_after
+
+
+def test_seconds_of_compiling_are_in_the_first_report_alone() -> None:
+    reports, _ = trained(epochs=3)
+    assert all(report[names.COMPILE_SECONDS] == 0.0 for report in reports[1:])
+    assert reports[0][names.COMPILE_SECONDS] >= 0.0
+    assert all(report[names.SAMPLES_PER_SECOND] > 0 for report in reports)
+
+
+@pytest.mark.processes
+def test_compiled_and_not_compiled_agree() -> None:
+    compiled, model = trained(**QUIET, compile=True, ema_decay=0.7)
+    plain, same = trained(**QUIET, ema_decay=0.7)
+    assert compiled[-1][names.VAL_LOSS] == pytest.approx(plain[-1][names.VAL_LOSS], rel=1e-5)
+    torch.testing.assert_close(weights(model), weights(same), rtol=1e-4, atol=1e-6)
+    assert compiled[0][names.COMPILE_SECONDS] > 10 * plain[0][names.COMPILE_SECONDS]
+    release_memory()
+    again, model = trained(**QUIET, compile=True, ema_decay=0.7)
+    assert list(map(numbers_of, again)) == list(map(numbers_of, compiled))
+    assert again[0][names.COMPILE_SECONDS] < compiled[0][names.COMPILE_SECONDS] / 5
+
+
+def test_a_trial_reuses_what_was_compiled_for_an_earlier_one_of_the_same_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> torch.fx.GraphModule:
+        graphs.append(graph.code)
+        time.sleep(0.5)
+        return graph
+
+    monkeypatch.setattr(type(CPU), "compile", lambda self, model: torch.compile(model, backend=backend, dynamic=False))
+    torch._dynamo.reset()
+    reports, compiled = [], []
+    changes: list[dict[str, Any]] = [{}, {"lr": 0.02, "momentum": 0.5}, {"dropout": 0.3}, {"batch_size": 5}, {}]
+    for change in changes:
+        start = time.monotonic()
+        trial, model = trained(compile=True, **change)
+        wall_s = time.monotonic() - start
+        reports.append(list(map(numbers_of, trial)))
+        compiled.append(len(graphs))
+        assert trial[0][names.COMPILE_SECONDS] >= 0.5 * (compiled[-1] - (compiled[-2] if len(compiled) > 1 else 0))
+        assert trial[1][names.COMPILE_SECONDS] == 0
+        parts = (names.COMPILE_SECONDS, names.TRAIN_SECONDS, names.EVAL_SECONDS)
+        assert sum(report[part] for report in trial for part in parts) <= wall_s, "compiling counts once"
+        gone = weakref.ref(model)
+        del model
+        release_memory()
+        assert gone() is None
+    assert compiled == [2, 2, 4, 5, 5]  # training and evaluation; the latter has no dropout, and another batch
+    assert reports[-1] == reports[0]
+
+
+def test_waiting_for_a_group_that_compiles_the_same_graph_is_compiling(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(type(CPU), "compile", lambda self, model: torch.compile(model, backend="eager", dynamic=False))
+    monkeypatch.setattr(type(CPU), "compiled_graphs", lambda self: tmp_path / "graphs")
+    signature = SmallConfig(epochs=2, compile=True).graph_signature(CPU, 1) or {}
+    shapes = {name: [*tensor.shape[1:]] for name, tensor in Points(1, 0.0).__getitems__([0]).items()}
+    key = {**signature, "part": "evaluation", "shapes": shapes, "config": "SmallConfig", "workers": 1}
+    compiling, folder = threading.Event(), tmp_path / "graphs-compiled"
+
+    def compile_in_another_group() -> None:
+        with first_alone(folder, key):
+            compiling.set()
+            time.sleep(3)
+
+    with ThreadPoolExecutor(1) as other:
+        other.submit(compile_in_another_group)
+        compiling.wait()
+        reports, _ = trained(compile=True)
+    assert reports[0][names.COMPILE_SECONDS] > 1
+    assert max(reports[0][name] for name in (names.TRAIN_SECONDS, names.EVAL_SECONDS)) < 1
+    assert reports[1][names.COMPILE_SECONDS] == 0
+    assert len([*folder.glob("*.done")]) == 2
+
+
+def test_bfloat16_is_coarser_and_near() -> None:
+    coarse, exact = trained(**QUIET, mixed_precision="bf16")[0][-1], trained(**QUIET)[0][-1]
+    assert coarse[names.TRAIN_LOSS] != exact[names.TRAIN_LOSS]
+    assert coarse[names.TRAIN_LOSS] == pytest.approx(exact[names.TRAIN_LOSS], rel=0.05)
+
+
+def test_a_loss_is_computed_exactly_in_training_as_in_evaluation() -> None:
+    lowered = []
+
+    def loss(outputs: torch.Tensor, batch: Any) -> tuple[torch.Tensor, int]:
+        lowered.append(torch.is_autocast_enabled("cpu") or outputs.dtype != torch.float32)
+        return cross_entropy(outputs, batch)
+
+    config = SmallConfig(epochs=1, mixed_precision="bf16")
+    with open_session(Collector()):
+        train(replace(small_task(config), loss=loss), config)
+    assert len(lowered) > 1
+    assert not any(lowered)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"batch_size": 7, "micro_batch": 4},
+            "2 equal parts of at most micro_batch, but got batch_size=7, .*micro_batch=4",
+        ),
+        ({"batch_size": 64}, "batch_size must be at most the 45 training samples, but got 64"),
+    ],
+)
+def test_a_batch_that_cannot_be_had_is_an_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_batch(SmallConfig.from_dict({"epochs": 1, **changes}), workers=1, samples=45)
+
+
+def test_a_clone_may_average_its_weights_where_its_donor_did_not_or_the_other_way_round(tmp_path: Path) -> None:
+    budget = {"steps": 10, "eval_every": 5}
+    for donor, clone in ((0.0, 0.7), (0.7, 0.0)):
+        saved, end = tmp_path / f"{donor}", tmp_path / f"{donor}-end"
+        reports_of(small_loop, {**budget, "ema_decay": donor}, save_at=1, save_to=saved)
+        reports_of(small_loop, {**budget, "ema_decay": clone}, start_from=saved, save_at=1, save_to=end)
+        whole = reports_of(small_loop, {**budget, "ema_decay": clone}, save_at=2, save_to=tmp_path / f"{donor}-whole")
+        assert len(whole) == 2
+        trained_model, same = (
+            state.get("trained_model", state["model"])
+            for state in (read_state(end), read_state(tmp_path / f"{donor}-whole"))
+        )
+        assert all(torch.equal(trained_model[name], same[name]) for name in same)
+
+
+def test_metrics_for_unbalanced_classes_are_scikit_learns() -> None:
+    reports, model = trained(**QUIET, balanced_metrics=True, lr=0.01)
+    data = Points(131, 0.0)
+    said = model(data.points).argmax(1)
+    expected = balanced_accuracy_score(data.labels, said), f1_score(data.labels, said, average="macro")
+    assert (reports[-1][names.VAL_BALANCED_ACCURACY], reports[-1][names.VAL_MACRO_F1]) == pytest.approx(expected)
+    assert reports[-1][names.VAL_ACCURACY] not in expected
+
+
+def test_more_metrics_are_nan_where_nothing_is_evaluated() -> None:
+    reports, _ = trained(lr=1e30, balanced_metrics=True, top5_accuracy=True)
+    for name in (names.VAL_TOP5_ACCURACY, names.VAL_BALANCED_ACCURACY, names.VAL_MACRO_F1):
+        assert math.isnan(reports[-1][name])
+
+
+def test_the_label_is_always_among_the_first_five_of_five_classes() -> None:
+    config = SmallConfig(epochs=1, top5_accuracy=True)
+    with pytest.raises(ValueError, match="top5_accuracy needs more than 5 classes, but the data has 5; leave it out"):
+        check_classes(config, 5)
+    check_classes(config, 6)
