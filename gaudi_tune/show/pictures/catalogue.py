@@ -41,13 +41,13 @@ PICTURES = {
     ),
     "parallel_coordinates": (
         "Hyperparameters and metric",
-        "A line is a trial that finished or was stopped early: its best {metric} on the left, then its "
-        "hyperparameters; the darker, the better. None: the trial had no such hyperparameter.",
+        "A line is a trial that finished or was stopped early (of many, the best 300): its best {metric} on the left, "
+        "then its hyperparameters; the darker, the better. None: the trial had no such hyperparameter.",
     ),
     "importance": (
         "Importance of the hyperparameters",
-        "How much each decides whether a trial is among the best tenth, by PED-ANOVA; all together 1. Trials stopped "
-        "early count with the best {metric} they reached. With fewer than a few dozen trials it is a hint, no more.",
+        "How much of the differences in {metric} each explains, by fANOVA; all together 1. Trials stopped early count "
+        "with the best {metric} they reached. Only hyperparameters that all trials have. With few trials it is a hint.",
     ),
     "timeline": (
         "What each device did",

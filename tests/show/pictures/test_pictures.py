@@ -22,10 +22,9 @@ from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.find import DEVICE_TYPES, Devices
-from gaudi_tune.show.pictures.axes import axes_of
+from gaudi_tune.show.pictures import figures
 from gaudi_tune.show.pictures.catalogue import PICTURES, draw_picture, draw_pictures
 from gaudi_tune.show.pictures.fields import fields_of
-from gaudi_tune.show.pictures.importance import importances
 from gaudi_tune.show.pictures.report import DrawPictures, write_report
 from gaudi_tune.show.pictures.sweep_view import SweepView
 from gaudi_tune.show.result import result_lines
@@ -296,8 +295,9 @@ def test_the_report_says_why_a_sweep_ended_early(tmp_path: Path) -> None:
         ([[0.1, 0.2, 0.3, 0.4]], ["parallel_coordinates", "importance"]),
         ([None, None, None], NAMES[:4]),  # they had devices
         ([[math.nan], [math.inf], None], ["optimization_history", "learning_curves", *NAMES[2:4]]),
-        ([[0.5] * EPOCHS, [0.5] * EPOCHS], ["importance"]),
-        ([[0.2, 0.5], [0.4], [0.1] * EPOCHS], []),
+        ([[0.5] * EPOCHS] * 10, ["importance"]),
+        ([[0.1 * number] for number in range(1, 10)], ["importance"]),
+        ([[0.1 * number] for number in range(1, 11)], []),
     ],
 )
 def test_what_cannot_be_drawn_says_why(curves: list[list[float] | None], missing: list[str], tmp_path: Path) -> None:
@@ -313,8 +313,8 @@ def test_less_is_better_where_that_is_so(tmp_path: Path) -> None:
     pictures = draw_pictures(view_of([[3.0, 2.0], [4.0, 1.0, 1.5, 1.2], [5.0]], tmp_path, mode="min"))
     best: dict[str, Any] = {picture.name: picture.figure for picture in pictures}
     assert [list(trace.y) for trace in best["optimization_history"].data if trace.name == "best so far"] == [[2, 1, 1]]
-    front = best["parallel_coordinates"].data[-1]  # drawn last, darkest
-    assert (front.y[0], front.line.color) == (0.0, "rgb(8, 48, 107)")
+    front = [trace for trace in best["parallel_coordinates"].data if trace.mode == "lines"][-1]  # drawn last, darkest
+    assert (front.y[0], front.line.color) == (0.0, "rgb(8.0, 48.0, 107.0)")
 
 
 def test_a_picture_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_a_picture_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
     view.device_time.intervals[0].device = "of no number"
     pictures = {picture.name: picture for picture in draw_pictures(view)}
     assert pictures["timeline"].caption.startswith("Could not be drawn: invalid literal for int()")
-    assert [name for name, picture in pictures.items() if picture.figure is not None] == NAMES[:-1]
+    assert [name for name, picture in pictures.items() if picture.figure is not None] == NAMES[:3]
 
 
 def test_drawing_that_fails_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -375,32 +375,42 @@ def test_a_confirmation_has_a_picture_and_its_trials_are_in_the_table_alone(tmp_
 
 
 @pytest.mark.parametrize("mode", ["max", "min"])
-def test_the_importance_is_that_of_optuna(mode: Literal["max", "min"], tmp_path: Path) -> None:
-    """Optuna computes the same, but imports scikit-learn for it."""
-    curves: list[list[float] | None] = [[math.sin(7 * n) + n / 50] * (EPOCHS - n % 2) for n in range(1, 80)]
-    view = view_of(curves, tmp_path, mode=mode)
-    study = optuna.create_study(direction="maximize" if mode == "max" else "minimize")
-    for trial in view.compared:
-        study.add_trial(optuna.create_trial(value=trial.best, params=trial.params, distributions=dict(trial.ranges)))
-    evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=0.1)
-    expected = optuna.importance.get_param_importances(study, evaluator=evaluator)
-    assert len(expected) == 7
-    assert importances(view.compared, view.objective) == pytest.approx(expected)
+def test_the_hyperparameter_that_decides_is_the_most_important(mode: Literal["max", "min"], tmp_path: Path) -> None:
+    """Also if most trials have good values of it, and if other trials than the best have a hyperparameter."""
+    plan = plan_of(tmp_path, mode)
+    rates = [trial.params["lr"] for trial in view_of([[0.5]] * 16, tmp_path).trials]
+    curves: list[list[float] | None] = [[1 + 0.01 * (n % 3) if lr > 1e-3 else 0.1] for n, lr in enumerate(rates)]
+    figure = figures.importance(SweepView.take(plan, state_of(curves, plan), ""))
+    (bars,) = figure.data
+    shares = dict(zip(bars.y, bars.x, strict=True))
+    assert max(shares, key=shares.__getitem__) == "lr"
+    assert shares["lr"] > 0.5
+    assert "momentum" not in shares  # only some trials have it
 
 
-def test_hyperparameters_and_metric_are_on_axes_from_0_to_1(tmp_path: Path) -> None:
+def test_trials_and_hyperparameters_are_on_the_axes_of_optuna(tmp_path: Path) -> None:
     view = view_of([[0.1 * number] * EPOCHS for number in range(1, 8)], tmp_path)
-    axes = {axis.name: axis for axis in axes_of(view.compared, "score")}
-    assert list(axes) == ["score", *sorted(view.head()["names"])]
-    assert axes["score"].positions == pytest.approx([number / 6 for number in range(7)])
-    for place, trial in enumerate(view.compared):
-        has_momentum = "momentum" in trial.params
-        assert (axes["momentum"].texts[place] == "None") == (axes["momentum"].positions[place] == 0) != has_momentum
-        assert axes["optimizer"].texts[place] == trial.params["optimizer"]
-        assert float(axes["lr"].texts[place]) == pytest.approx(trial.params["lr"], rel=0.01)
-    assert axes["batch_size"].ticks == [(0.0, "8"), (1.0, "16")]
-    assert [text for _, text in axes["lr"].ticks if text in ("0.001", "0.01")]
-    assert min(position for axis in axes.values() for position in axis.positions) >= 0
+    figure = figures.parallel_coordinates(view)
+    lines = [trace for trace in figure.data if trace.mode == "lines"]
+    assert list(figure.layout.xaxis.ticktext) == ["score", *sorted(view.head()["names"])]
+    assert [line.y[0] for line in lines] == pytest.approx([number / 6 for number in range(7)])
+    for trial, line in zip(view.compared, lines, strict=True):
+        texts = dict(line.customdata)
+        assert (texts["momentum"] == "None") == ("momentum" not in trial.params)
+        assert texts["optimizer"] == trial.params["optimizer"]
+        assert float(texts["lr"]) == pytest.approx(trial.params["lr"], rel=0.01)
+
+
+def test_ranges_that_differ_between_branches_are_one_hyperparameter(tmp_path: Path) -> None:
+    def branches(trial: optuna.Trial) -> dict[str, Any]:
+        is_sgd = trial.suggest_categorical("optimizer", ["sgd", "adamw"]) == "sgd"
+        trial.suggest_float("lr", 1e-3 if is_sgd else 1e-5, 1e-1 if is_sgd else 1e-3, log=True)
+        return {}
+
+    plan = replace(plan_of(tmp_path), experiment=replace(QUADRATIC, space=branches))
+    curves: list[list[float] | None] = [[0.1 * number] for number in range(1, 13)]
+    figure = figures.importance(SweepView.take(plan, state_of(curves, plan), ""))
+    assert set(figure.data[0].y) == {"lr", "optimizer"}
 
 
 def test_the_fields_of_a_branch_have_its_own_ranges() -> None:
