@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import Any
 
-from gaudi_tune.base.files import STUDY_FILE
+from gaudi_tune.base.files import STATE_LOG, STUDY_FILE
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.announcer import Announcer
 from gaudi_tune.on_ray.state_on_disk import StateOnDisk
@@ -14,7 +14,6 @@ from gaudi_tune.on_ray.steering import Steering
 from gaudi_tune.show.summary import search_of, summarise, write_summary
 from gaudi_tune.storage.mirror import Mirror
 from gaudi_tune.sweep.record.events import SweepEnded
-from gaudi_tune.sweep.record.state_log import STATE_LOG
 from gaudi_tune.sweep.search.proposer import Proposer
 
 logger = logging.getLogger(__name__)

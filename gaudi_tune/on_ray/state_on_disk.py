@@ -11,12 +11,13 @@ from typing import Any
 from ray.tune.experiment import Trial
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.on_ray.given.users_callback import UsersCallback
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.tune_files import finish_restore, make_tune_part
 from gaudi_tune.private.tune_state import StateKeeper
-from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, pack
+from gaudi_tune.sweep.record.state_log import StateLog, pack
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.search.proposer import Proposer
 

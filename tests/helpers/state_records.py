@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
-
-HEADER = struct.Struct(">QI")
-"""A record's length in bytes, and a checksum of that."""
 
 
 def records_in(content: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where each record of a log begins, after its header, and ends."""
+    """Yield where each record of a log begins, and ends."""
     offset = 0
-    while offset + HEADER.size <= len(content):
-        begin = offset + HEADER.size
-        offset = begin + HEADER.unpack_from(content, offset)[0]
-        yield begin, offset
+    for line in content.splitlines(keepends=True):
+        yield offset, offset + len(line)
+        offset += len(line)

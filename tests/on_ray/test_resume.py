@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.files import STUDY_FILE
+from gaudi_tune.base.files import STATE_LOG, STUDY_FILE
 from gaudi_tune.on_ray.tune_files import CONTROLLER, FILES, PROPOSALS, PUT_BACK, put_back, read_kept_state
 from gaudi_tune.sweep.record.events import TERMINATED
-from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, pack, read_log
+from gaudi_tune.sweep.record.state_log import StateLog, pack, read_log
 from gaudi_tune.sweep.search.stored_study import stored_trials, study_address
 from gaudi_tune.sweep.search.study_record import PARTS, KeptStudy, StudyRecord
 from tests.helpers.fed_state import Fed
@@ -236,8 +236,7 @@ def test_a_study_that_is_gone_or_damaged_is_written_again_from_the_log(disturbed
     for spoil in (lambda file: file.write_bytes(file.read_bytes()[:5000]), Path.unlink):
         spoil(there / STUDY_FILE)
         read_kept_state(there, accept)  # which is no error
-        study = read_log(there)["study"]
-        kept = KeptStudy([study["trials"][number] for number in sorted(study["trials"])], study["attributes"])
+        kept = KeptStudy.from_snapshot(read_log(there)["study"])
         assert StudyRecord(study_address(there), there.name, ["maximize"], kept).close() == 0
         assert contents(there) == before
 
@@ -268,5 +267,5 @@ def test_without_a_whole_record_it_is_a_clear_error_and_no_new_sweep(tmp_path: P
     with pytest.raises(SweepError, match=rf"--resume torn: its state cannot be read in full .there is no {STATE_LOG}"):
         read_kept_state(folder, accept)
     (folder / STATE_LOG).write_bytes(b"torn")
-    with pytest.raises(SweepError, match=r"--resume torn: its state cannot be read .*no whole record.*start a new"):
+    with pytest.raises(SweepError, match=r"--resume torn: .*state.log is damaged.*start a new"):
         read_kept_state(folder, accept)

@@ -12,11 +12,12 @@ from ray import tune
 from ray.tune.search import SearchGenerator
 
 from gaudi_tune import SweepOptions
+from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.on_ray.state_on_disk import StateOnDisk
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
-from gaudi_tune.sweep.record.state_log import STATE_LOG, read_log
+from gaudi_tune.sweep.record.state_log import read_log
 from tests.helpers.full_disk import disk_full_at
 from tests.helpers.quadratic import QUADRATIC
 from tests.helpers.scripted import began

@@ -21,9 +21,10 @@ from pathlib import Path
 
 import psutil
 
+from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE
 from gaudi_tune.storage.remote import Remote, address_below
-from gaudi_tune.sweep.record.state_log import STATE_LOG, read_log
+from gaudi_tune.sweep.record.state_log import read_log
 from gaudi_tune.sweep.record.sweep_file import read_summary
 from tests.helpers.object_store import GoogleStore, ObjectStore, google_store, object_store
 from tests.tools.faults.sweep import Sweep

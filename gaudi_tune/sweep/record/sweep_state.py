@@ -25,7 +25,7 @@ from gaudi_tune.sweep.record.outcome import constraints_of
 from gaudi_tune.sweep.record.state_log import TRIALS
 from gaudi_tune.sweep.record.trial_state import SavedCheckpoint, TrialState
 
-VERSION = 8
+VERSION = 9
 """The version of a snapshot's layout; raise it with every change that an older snapshot does not fit."""
 
 

@@ -19,7 +19,6 @@ from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.ranges import holds
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.private import optuna as internals
-from gaudi_tune.sweep.record.state_log import TRIALS
 from gaudi_tune.sweep.record.trial_state import TrialState
 from gaudi_tune.sweep.search.gaussian_process.sampler import GaussianProcessSampler
 from gaudi_tune.sweep.search.guesses import GUESSED, guess, guesses_pay_off
@@ -203,7 +202,7 @@ class Proposer:
 
     def restore_study(self, part: Mapping[str, Any]) -> None:
         """Take the study from the log of a sweep that is resumed, before :meth:`restore`."""
-        self._logged_study = KeptStudy([part[TRIALS][number] for number in sorted(part[TRIALS])], part["attributes"])
+        self._logged_study = KeptStudy.from_snapshot(part)
 
     def check_restored_study(self) -> None:
         """Make the study that was taken from a log, as the resumed sweep will: an error of any kind if it cannot be."""

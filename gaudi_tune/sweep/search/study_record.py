@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,7 +22,7 @@ from gaudi_tune.base.words import counted
 from gaudi_tune.private import optuna as internals
 from gaudi_tune.sweep.record.state_log import TRIALS
 from gaudi_tune.sweep.search.sampler_view import copy_attributes
-from gaudi_tune.sweep.search.study_trial import number_in_sweep
+from gaudi_tune.sweep.search.study_trial import from_snapshot, number_in_sweep, snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,11 @@ class KeptStudy(NamedTuple):
     """The trials, by number."""
     attributes: dict[str, Any]
     """What samplers keep in the study."""
+
+    @classmethod
+    def from_snapshot(cls, part: Mapping[str, Any]) -> KeptStudy:
+        """Return the study of :meth:`StudyRecord.snapshot` with all trials."""
+        return cls([from_snapshot(trial) for _, trial in sorted(part[TRIALS].items())], part["attributes"])
 
 
 def study_in_memory(logged_study: KeptStudy, directions: Sequence[Literal["minimize", "maximize"]]) -> optuna.Study:
@@ -136,7 +141,7 @@ class StudyRecord:
         trials = self.trials()
         numbers = range(len(trials)) if everything else sorted(self.unlogged)
         attributes = dict(internals.study_attributes(self.memory))
-        return {"attributes": attributes, TRIALS: {number: trials[number] for number in numbers}}
+        return {"attributes": attributes, TRIALS: {number: snapshot(trials[number]) for number in numbers}}
 
     def flush(self) -> None:
         """Wait until the database has everything, or nothing has been written for :data:`GIVE_UP_AFTER_S`."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from datetime import datetime
+from functools import cache
+from typing import Any
 
+from optuna.distributions import distribution_to_json, json_to_distribution
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as StudyState
 
@@ -39,6 +42,48 @@ STATES: dict[Status, StudyState] = {
 def number_in_sweep(trial: FrozenTrial) -> int:
     """Return the number that a trial of a study has in its sweep."""
     return int(trial.user_attrs.get(ATTR_NUMBER, trial.number + 1))
+
+
+_range_in = cache(json_to_distribution)
+"""Returns the range that a text describes; most trials have the same ranges."""
+
+
+def snapshot(trial: FrozenTrial) -> dict[str, Any]:
+    """Return a trial of a study as plain data, which is not copied."""
+    return {
+        "number": trial.number,
+        "state": trial.state.name,
+        "values": trial.values,
+        "params": trial.params,
+        "ranges": {name: distribution_to_json(range_) for name, range_ in trial.distributions.items()},
+        "user_attrs": trial.user_attrs,
+        "system_attrs": trial.system_attrs,
+        "curve": trial.intermediate_values,
+        "began": trial.datetime_start and trial.datetime_start.isoformat(),
+        "ended": trial.datetime_complete and trial.datetime_complete.isoformat(),
+    }
+
+
+def from_snapshot(snapshot: Mapping[str, Any]) -> FrozenTrial:
+    """Return the trial of a :func:`snapshot`; what is none raises a ValueError, TypeError or KeyError."""
+    return FrozenTrial(
+        number=snapshot["number"],
+        trial_id=snapshot["number"],
+        state=StudyState[snapshot["state"]],
+        value=None,
+        values=snapshot["values"],
+        datetime_start=_time_in(snapshot["began"]),
+        datetime_complete=_time_in(snapshot["ended"]),
+        params=snapshot["params"],
+        distributions={name: _range_in(text) for name, text in snapshot["ranges"].items()},
+        user_attrs=snapshot["user_attrs"],
+        system_attrs=snapshot["system_attrs"],
+        intermediate_values=snapshot["curve"],
+    )
+
+
+def _time_in(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
 
 
 def with_results(trial: FrozenTrial, results: TrialState, objectives: Sequence[Objective]) -> FrozenTrial:

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import psutil
 
-from gaudi_tune.base.files import STUDY_FILE
+from gaudi_tune.base.files import STATE_LOG, STUDY_FILE
 from gaudi_tune.show.trackers.outbox import STATE_FILE as DELIVERED_FILE
 from gaudi_tune.sweep.record.events import CTRL_C, HUNG_UP, PREEMPTED, TERMINATED
-from gaudi_tune.sweep.record.state_log import STATE_LOG
 from gaudi_tune.training.checkpoint import STATE_FILE, read_state
 from tests.helpers.mlflow_server import Server
 from tests.helpers.state_records import records_in
