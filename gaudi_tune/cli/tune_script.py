@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.cli import experiment_script
 from gaudi_tune.cli.calling_script import calling_script
 from gaudi_tune.cli.command_line import main, print_error
+from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.experiment import Experiment, as_name
 from gaudi_tune.define.objective import Mode
 from gaudi_tune.define.search_space import SearchSpace, SpaceFunction
@@ -18,7 +21,11 @@ from gaudi_tune.training.script_loop import config_of_trial, run_script
 
 
 def tune_script(
-    space: Mapping[str, Any] | SpaceFunction | SearchSpace, metric: str, mode: Mode | None = None, **fields: Any
+    space: Mapping[str, Any] | SpaceFunction | SearchSpace,
+    metric: str,
+    mode: Mode | None = None,
+    parser: ArgumentParser | None = None,
+    **fields: Any,
 ) -> dict[str, Any]:
     """Tune the script that calls this function, and return the configuration of a trial.
 
@@ -31,12 +38,36 @@ def tune_script(
             report({"loss": abs(config["lr"] - 0.01) + 1 / epoch})  # train your epoch here
 
     In the process that you start, it runs the sweep, as :func:`main` does, and exits: nothing below the call runs
-    there. Every trial runs the whole script, and there the call returns the trial's configuration. The arguments are
-    fields of an :class:`Experiment`.
+    there. Every trial runs the whole script, and there the call returns the trial's configuration.
+
+    A script that reads a command line of its own gives its parser, and then trains as it did before::
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--lr", type=float, default=0.1)
+        parser.add_argument("--epochs", type=int, default=5)
+        config = tune_script({"lr": tune.loguniform(1e-4, 1e-1)}, metric="loss", parser=parser)
+
+    ``python train.py --lr 0.3`` trains once, and the call returns what the parser has read. ``gaudi-tune run train.py``
+    tunes, and so does an option that only a sweep has: ``python train.py --num-samples 8``. In a trial the call returns
+    the parser's defaults with the trial's configuration in their place. A trial is as long as the parser's default of
+    ``--epochs``, if there is one.
+
+    Args:
+        space: The search space; what it and the next two mean is said at :class:`Experiment`.
+        metric: The metric.
+        mode: Its direction.
+        parser: The parser of the script's own command line.
+        **fields: Other fields of the :class:`Experiment`.
     """
     config = config_of_trial()
     if config is not None:
-        return config
+        return config if parser is None else {**vars(parser.parse_args([])), **config}
+    if parser is not None:
+        if not (experiment_script.is_loading or _asks_for_sweep(parser, sys.argv[1:])):
+            return vars(parser.parse_args())
+        epochs = parser.get_default("epochs")
+        if isinstance(epochs, int) and epochs > 0:
+            fields.setdefault("budget", Budget(epochs=epochs))
     script = calling_script()
     if not script.get("__file__"):
         raise SweepError(
@@ -51,3 +82,8 @@ def tune_script(
         sys.exit(print_error(error, sys.argv))
     main(experiment, script.get("__doc__"))
     raise AssertionError("main() exits")
+
+
+def _asks_for_sweep(parser: ArgumentParser, arguments: list[str]) -> bool:
+    """Whether there is an option that the script's own parser does not know."""
+    return any(argument.startswith("--") for argument in parser.parse_known_args(arguments)[1])

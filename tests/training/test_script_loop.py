@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gaudi_tune import tune_script
+from gaudi_tune import tune, tune_script
+from gaudi_tune.cli.experiment_script import load_experiment
 from gaudi_tune.training.script_loop import config_of_trial, run_script
 from tests.helpers.sessions import reports_of
 
@@ -77,6 +79,56 @@ report({"loss": value(1), "name": "\u00e9", "typed": Typed.__annotations__["x"] 
         run_script(config, "/somewhere/train.py", script.encode("latin-1"), package="some_package")
 
     assert reports_of(loop, {"epochs": 1, "seed": 0}) == [{"loss": 2, "name": "\u00e9", "typed": True}]
+
+
+@pytest.fixture
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--epochs", type=int, default=5)
+    return parser
+
+
+@pytest.mark.parametrize(
+    ("arguments", "read"),
+    [
+        ([], {"lr": 0.1, "epochs": 5}),
+        (["--lr", "0.3"], {"lr": 0.3, "epochs": 5}),
+        (["--epochs=2"], {"lr": 0.1, "epochs": 2}),
+    ],
+)
+def test_the_own_command_line_of_a_script_trains(
+    parser: argparse.ArgumentParser, arguments: list[str], read: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
+    assert tune_script({"lr": tune.uniform(0, 1)}, metric="loss", parser=parser) == read
+
+
+def test_an_option_of_the_sweep_alone_tunes(
+    parser: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", "--num-smples", "8"])
+    with pytest.raises(SystemExit):
+        tune_script({"lr": tune.uniform(0, 1)}, metric="loss", parser=parser)
+    assert "did you mean --num-samples?" in capsys.readouterr().err
+
+
+def test_a_trial_has_the_parser_s_defaults_and_a_sweep_its_epochs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("argv", "path"):
+        monkeypatch.setattr(sys, name, [*getattr(sys, name)])
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    script = tmp_path / "train.py"
+    script.write_text(
+        SCRIPT.replace('metric="loss")', 'metric="loss", parser=parser)').replace(
+            "parser.parse_args([], argparse.Namespace(**trial))", "argparse.Namespace(**trial)"
+        ).replace("trial =", 'parser.add_argument("--epochs", type=int, default=5)\ntrial =')
+    )  # fmt: skip
+    experiment, _ = load_experiment(str(script))
+    assert experiment.budget.epochs == 5
+    (report,) = reports_of(experiment.train_loop, {"lr": 0.5, "epochs": 1, "seed": 0})
+    assert (report["loss"], report["momentum"]) == (0.5, 0.9)
 
 
 def test_a_notebook_is_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
