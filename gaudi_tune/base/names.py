@@ -56,30 +56,34 @@ DEVICE_COUNTS = (GRAPH_COMPILATIONS, GRAPH_CACHE_HITS, CPU_FALLBACKS, PEAK_MEMOR
 CONSTRAINT_PREFIX = "constraint/"
 """The prefix of soft constraints, for example constraint/memory_gb. A value above 0 says by how much it is violated."""
 
-# Added by the trial actor, to account for device time.
-SECOND = "second"
+# Added by the trial actor, in one entry of a result; Ray's own parts, whose results are flat, see these names.
+OURS = "gaudi_tune"
+"""The entry of a result of Tune's that is the sweep's own."""
+PREFIX = f"{OURS}/"
+"""What the names of that entry's parts begin with."""
+SECOND = "gaudi_tune/second"
 """Seconds that the trial has trained and evaluated so far, without starts, compilations and lost work. Where the budget
 is in seconds, the time axis of schedulers and curves."""
-STEP_SECONDS = "step_s"
+STEP_SECONDS = "gaudi_tune/step_s"
 """Seconds from Tune's order to train until this report arrived."""
-START_SECONDS = "start_s"
+START_SECONDS = "gaudi_tune/start_s"
 """Seconds from Tune's order to train until the trial's first training step. Only the first report has it, and the first
 one after workers were lost. For the first trial of a group it includes the start of the workers."""
-LOST_SECONDS = "lost_s"
+LOST_SECONDS = "gaudi_tune/lost_s"
 """Seconds lost with workers: until the loss was noticed, and to repeat training that had been reported before."""
 DONE = "done"
 """The entry of a report with which a train loop ends its trial, as in Ray Tune."""
-ENDS_ITSELF = "ends_itself"
+ENDS_ITSELF = "gaudi_tune/ends_itself"
 """True where the train loop reported :data:`DONE`, which Tune would obey before the sweep has seen the report."""
-STARTS_OVER = "begins_anew"
+STARTS_OVER = "gaudi_tune/begins_anew"
 """True where the trial could not be continued: the train loop saves nothing, or did not load its checkpoint."""
-BEHIND = "saved_behind"
+BEHIND = "gaudi_tune/saved_behind"
 """How many reports earlier the train loop wrote what a checkpoint of this report would have; absent where none."""
-NEW_WORKERS = "new_workers"
+NEW_WORKERS = "gaudi_tune/new_workers"
 """Why the trial began on new workers, where its group had others. Only the first report has it."""
-WORKERS = "workers"
+WORKERS = "gaudi_tune/workers"
 """How many workers train the trial, where it has more than it began with."""
-DEVICES = "devices"
+DEVICES = "gaudi_tune/devices"
 """The devices of the trial: the :data:`NODE_DEVICE` of each worker, by rank, separated by blanks."""
 NODE_DEVICE = "{node}:{index}"
 """A device: Ray's id of its node, and its number there (for an HPU its module; for a CPU nothing)."""
@@ -91,6 +95,33 @@ NOT_TRAINED = (START_SECONDS, COMPILE_SECONDS, LOST_SECONDS)
 """The metrics that count time in which the trial did not train."""
 TIME_METRICS = (START_SECONDS, COMPILE_SECONDS, TRAIN_SECONDS, EVAL_SECONDS, LOST_SECONDS, FIRST_STEP_AT)
 """The metrics from which device time is computed."""
+
+SET_BY_TUNE = frozenset(
+    {
+        "checkpoint_dir_name", "config", "date", "done", "episodes_total", "experiment_tag", "hostname",
+        "iterations_since_restore", "node_ip", "pid", "should_checkpoint", "time_since_restore", "time_this_iter_s",
+        "time_total_s", "timestamp", "timesteps_since_restore", "timesteps_total", "training_iteration", "trial_id",
+        "__duplicate__",
+    }
+)  # fmt: skip
+"""Entries of a result that Ray Tune sets itself, or with which a train loop would have it end, save or count a trial
+behind the sweep's back."""
+HYPERPARAMETERS = "config/"
+"""The prefix that Ray Tune gives the hyperparameters in a result."""
+
+NOT_OBJECTIVES = frozenset({EPOCH, STEP, *TIME_METRICS, *DEVICE_COUNTS})
+"""Entries of a report that a train loop or its worker adds beside what can be optimized."""
+NOT_TRACKED = frozenset({FIRST_STEP_AT, STEP_SECONDS, EPOCH, STEP, SECOND})
+"""Entries of a report that say nothing about the model, or are the time axis itself."""
+
+
+def is_reported(name: str) -> bool:
+    """Whether an entry of a result is what the train loop reported: not Tune's, not a hyperparameter, not the sweep's.
+
+    >>> [is_reported(name) for name in ("loss", "gaudi_tune/step_s", "training_iteration", "config/lr")]
+    [True, False, False, False]
+    """
+    return name not in SET_BY_TUNE and name != OURS and not name.startswith((PREFIX, HYPERPARAMETERS))
 
 
 def test_metric(name: str) -> str:

@@ -63,6 +63,11 @@ class Budget:
     @property
     def unit(self) -> str:
         """The unit of the budget, as reports name it: "epoch", "step" or "second"."""
+        return "second" if self.seconds else self._trained_unit
+
+    @property
+    def axis(self) -> str:
+        """The entry of a flat result that counts the units, as Ray's schedulers take it for their ``time_attr``."""
         return names.SECOND if self.seconds else self._trained_unit
 
     @property

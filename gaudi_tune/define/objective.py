@@ -37,27 +37,6 @@ COUNTED = {
 """What a speed counts, such as ``samples_per_s``."""
 
 
-SET_BY_SWEEP = frozenset(
-    {
-        names.BEHIND, names.DEVICES, names.ENDS_ITSELF, names.LOST_SECONDS, names.NEW_WORKERS, names.SECOND,
-        names.START_SECONDS, names.STARTS_OVER, names.STEP_SECONDS, names.WORKERS,
-    }
-)  # fmt: skip
-"""Entries that the sweep itself adds to reports."""
-SET_BY_TUNE = frozenset(
-    {
-        "checkpoint_dir_name", "config", "date", "done", "episodes_total", "experiment_tag", "hostname",
-        "iterations_since_restore", "node_ip", "pid", "should_checkpoint", "time_since_restore", "time_this_iter_s",
-        "time_total_s", "timestamp", "timesteps_since_restore", "timesteps_total", "training_iteration", "trial_id",
-    }
-)  # fmt: skip
-"""Entries of a report that Ray Tune sets itself, whatever the train loop reports."""
-
-
-HYPERPARAMETERS = "config/"
-"""The prefix that Ray Tune gives the hyperparameters in a report."""
-
-
 def usual_mode(metric: str) -> Mode | None:
     """Return whether a metric of this name is usually maximized or minimized; None unless the whole name says so: each
     of its words is known, and none speaks against another."""
@@ -170,13 +149,13 @@ def _check_metric(name: str) -> None:
             f"metric must be the name of one number that the train loop reports, but got {written(name)}; give it as a "
             f"text, such as 'val_loss'"
         )
-    owner = "Ray Tune does" if name in SET_BY_TUNE else "the sweep does" if name in SET_BY_SWEEP else ""
-    if owner:
+    owner = "Ray Tune" if name in names.SET_BY_TUNE else "" if names.is_reported(name) else "the sweep"
+    if owner and not name.startswith(names.HYPERPARAMETERS):
         raise SweepError(
-            f"metric must be a name that {owner} not set itself, but got {name!r}; report the number under another "
-            f"name, such as 'my_{name}'"
+            f"metric must be a name that {owner} does not set itself, but got {name!r}; report the number under "
+            f"another name, such as 'my_{name}'"
         )
-    if name.startswith(HYPERPARAMETERS):
+    if owner:
         raise SweepError(
             f"metric must be a number that the train loop reports, but for Ray Tune {name!r} is a hyperparameter; "
             f"report the number under another name"

@@ -12,8 +12,6 @@ from gaudi_tune.base import names
 from gaudi_tune.devices.device_metrics import PREFIX
 from gaudi_tune.group.errors import unusable_report
 
-NOT_METRICS = {names.EPOCH, names.STEP, *names.TIME_METRICS, *names.DEVICE_COUNTS}
-"""Entries of a report that a train loop or the project adds beside the metrics."""
 COUNTED_BY_TUNE = ("episodes_this_iter", "timesteps_this_iter")
 """Entries of a report that Tune sums up over a trial."""
 MAX_PROGRESS = 2**53
@@ -45,7 +43,7 @@ def _problem_of(metrics: Mapping[str, Any], objectives: Sequence[str], unit: str
     """Return what is wrong with a report, in words; None if a sweep can use it."""
     for metric in objectives:
         if metric not in metrics:
-            reported = [name for name in metrics if name not in NOT_METRICS and not name.startswith(PREFIX)]
+            reported = [name for name in metrics if name not in names.NOT_OBJECTIVES and not name.startswith(PREFIX)]
             return _missing(metric, reported)
         if not isinstance(metrics[metric], Real):
             shown = short_repr(metrics[metric])
@@ -57,6 +55,8 @@ def _problem_of(metrics: Mapping[str, Any], objectives: Sequence[str], unit: str
             f"report {unit} + 1 where the loop counts from 0, or leave {unit!r} out: reports are counted then"
         )
     for name, value in metrics.items():
+        if name == names.OURS or name.startswith(names.PREFIX):
+            return f"{name!r} is a name that the sweep sets itself; report it under another name"
         if name.startswith(names.CONSTRAINT_PREFIX) and not isinstance(value, Real):
             return (
                 f"{name!r} must be a number, above 0 where it is violated, but this one has {short_repr(value)}; "

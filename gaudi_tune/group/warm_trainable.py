@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ray import tune
-from ray.tune.result import AUTO_RESULT_KEYS, DONE, RESULT_DUPLICATE, SHOULD_CHECKPOINT, TRAINING_ITERATION
+from ray.tune.result import DONE, RESULT_DUPLICATE, TRAINING_ITERATION
 
 from gaudi_tune.base import names
 from gaudi_tune.base.awaited import Awaited, note_awaited
@@ -30,6 +30,7 @@ from gaudi_tune.group.errors import (
     unusable_report,
 )
 from gaudi_tune.group.new_workers import NewWorkers
+from gaudi_tune.group.report import Report
 from gaudi_tune.group.report_check import check_metrics
 from gaudi_tune.group.trainer import WorkerGroupSpec
 from gaudi_tune.group.worker_group import WorkerGroup
@@ -42,19 +43,6 @@ logger = logging.getLogger(__name__)
 PAUSES_S = (2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds to wait before each retry to get devices that are being released. Their sum is above the 60 s that habana may
 take to close a device, and for which it waits itself before it says that a device is busy."""
-TUNE_CONTROLS = {
-    *AUTO_RESULT_KEYS,
-    DONE,
-    SHOULD_CHECKPOINT,
-    RESULT_DUPLICATE,
-    "trial_id",
-    names.STARTS_OVER,
-    names.ENDS_ITSELF,
-    names.BEHIND,
-    names.NEW_WORKERS,
-}
-"""Entries of a report that Tune fills in itself, or that would have it end, save or count a trial behind the sweep's
-back."""
 
 
 class WarmTrainable(tune.Trainable):
@@ -140,41 +128,30 @@ class WarmTrainable(tune.Trainable):
         if report["kind"] == "finished":
             # The loop returned without another report, so Tune gets the last one again, and it ends the trial.
             return {RESULT_DUPLICATE: True, DONE: True}
-        reported = {name: value for name, value in report["metrics"].items() if name not in TUNE_CONTROLS}
+        metrics = {name: value for name, value in report["metrics"].items() if names.is_reported(name)}
+        timing: dict[str, Any] = report.get("timing", {})
         if lost_s:
             purpose = names.START_SECONDS if self._new_workers.reason else names.LOST_SECONDS
-            reported[purpose] = reported.get(purpose, 0.0) + lost_s
+            timing[purpose] = timing.get(purpose, 0.0) + lost_s
         assert self.group is not None, "it has just reported"
         reports = self.iteration + 1
-        self._progress = int(reported.get(self._unit, reports * (self.settings.get("eval_every") or 1)))
+        self._progress = int(metrics.get(self._unit, reports * (self.settings.get("eval_every") or 1)))
         if not self._behind:
-            self._written_progress, self._written_metrics = self._progress, reported
+            self._written_progress, self._written_metrics = self._progress, metrics
         step_s = time.monotonic() - ordered_at
-        self._trained_s += max(0.0, step_s - sum(reported.get(name, 0.0) for name in names.NOT_TRAINED))
-        return {
-            **reported,
-            names.STEP_SECONDS: step_s,
-            names.SECOND: self._trained_s,
-            names.DEVICES: self.group.devices,
-            **self._flags(report),
-        }
-
-    def _flags(self, report: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the sweep, and Tune, must know of a report besides its metrics and its time."""
-        additions: dict[str, Any] = {}
+        untrained_s = sum({**metrics, **timing}.get(name, 0.0) for name in names.NOT_TRAINED)
+        self._trained_s += max(0.0, step_s - untrained_s)
+        timing |= {names.STEP_SECONDS: step_s, names.SECOND: self._trained_s, names.DEVICES: self.group.devices}
         if self._place.workers != self._usual_place.workers:
-            additions[names.WORKERS] = self._place.workers
-        if self._new_workers.reason:
-            additions[names.NEW_WORKERS] = self._new_workers.reason
-        if not (report["saves"] and report["reads_checkpoint"]):
-            additions[names.STARTS_OVER] = True
-        if report["metrics"].get(names.DONE):
-            additions[names.ENDS_ITSELF] = True
-        if report["saves"] and self._behind:
-            additions[names.BEHIND] = self._behind
-        if not report["saves"]:  # the loop gives nothing to save, so Tune must not ask for a checkpoint
-            additions[SHOULD_CHECKPOINT] = False
-        return additions
+            timing[names.WORKERS] = self._place.workers
+        return Report(
+            metrics=metrics,
+            timing=timing,
+            behind=self._behind if report["saves"] else None,
+            starts_over=not (report["saves"] and report["reads_checkpoint"]),
+            ends_itself=bool(report["metrics"].get(names.DONE)),
+            new_workers=self._new_workers.reason,
+        ).as_result()
 
     def _report_unless_lost(self) -> dict[str, Any] | None:
         """Return the next report, or None if the workers were lost and the trial may continue in a new group."""
@@ -248,10 +225,8 @@ class WarmTrainable(tune.Trainable):
             if report["kind"] == "finished":  # earlier than the first time: the loop has a time limit, for example
                 return report
         self._started = True
-        report.setdefault("metrics", {})[names.START_SECONDS] = start_s
-        if repeats:
-            report["metrics"][names.LOST_SECONDS] = repeated_s - start_s
-        return report
+        timing = {names.START_SECONDS: start_s, **({names.LOST_SECONDS: repeated_s - start_s} if repeats else {})}
+        return {**report, "timing": timing}
 
     def _prefer_what_was_saved_between_reports(self) -> None:
         """Start from the checkpoint that the trial wrote when its machine was about to go, unless it has a newer one.
@@ -368,7 +343,7 @@ class WarmTrainable(tune.Trainable):
         else:
             set_iteration(self, checkpoint_path.metrics[TRAINING_ITERATION])
             self.load_checkpoint(str(checkpoint))
-        self._trained_s = float(checkpoint_path.metrics.get(names.SECOND, 0.0))
+        self._trained_s = float(Report.in_result(checkpoint_path.metrics).timing.get(names.SECOND, 0.0))
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Have rank 0 write the state of the trial."""

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ray.tune.experiment import Trial
-from ray.tune.result import AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT
 from ray.tune.schedulers import TrialScheduler
 
-from gaudi_tune.base import names
 from gaudi_tune.define.budget import REPORTS
 from gaudi_tune.define.objective import point_in
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.group.report import Report
 from gaudi_tune.on_ray.announcer import Announcer
 from gaudi_tune.on_ray.device_moves import DeviceMoves
 from gaudi_tune.on_ray.ending import EarlyEnd
@@ -27,18 +26,6 @@ from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.search.proposer import Proposer
 
 logger = logging.getLogger(__name__)
-
-NOT_METRICS = {
-    *AUTO_RESULT_KEYS,
-    DONE,
-    SHOULD_CHECKPOINT,
-    names.STARTS_OVER,
-    names.ENDS_ITSELF,
-    names.BEHIND,
-    names.NEW_WORKERS,
-    "trial_id",
-}
-"""Entries of a result that are meant for Tune and the scheduler."""
 
 
 class Reports:
@@ -64,14 +51,14 @@ class Reports:
 
     def handle(self, scheduler: SweepScheduler, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Handle a report, and return what follows from it as Tune's schedulers do."""
-        number = number_of(trial)
+        number, report = number_of(trial), Report.in_result(result)
         # The record comes first: all that follows reads it.
-        report = self._report_event(trial, result)
-        self._state.apply(report)
-        self._explain_new_workers(number, result.get(names.NEW_WORKERS, ""))
-        if result.get(names.STARTS_OVER):
-            self._judge_starting_over(scheduler, trial, result)
-        decision, answer = self.decide(scheduler, tune_controller, trial, result, report)
+        reported = self._as_event(trial, result, report)
+        self._state.apply(reported)
+        self._explain_new_workers(number, report.new_workers)
+        if report.starts_over:
+            self._judge_starting_over(scheduler, trial, result, saves=report.behind is not None)
+        decision, answer = self._decide(scheduler, tune_controller, trial, result, report, reported)
         decided = events.Decided(trial=number, decision=decision)
         self._state.apply(decided)
         # The study has the report before the next proposal, which Tune may ask for in this step.
@@ -85,32 +72,33 @@ class Reports:
         if decision.verdict == "pause":
             self._early_end.ask(self._stopping.after_trial(self._state))
         # Views come last: they are slow, and show nothing that has not happened.
-        self._announcer.show(report)
+        self._announcer.show(reported)
         self._announcer.show(decided)
         if answer == TrialScheduler.CONTINUE and self._early_end.holds_trials:
             return TrialScheduler.NOOP
         return answer
 
-    def decide(
+    def _decide(
         self,
         scheduler: SweepScheduler,
         tune_controller: Any,
         trial: Trial,
         result: dict[str, Any],
-        report: events.Reported,
+        report: Report,
+        reported: events.Reported,
     ) -> tuple[events.Decision, str]:
         """Return what follows from a report, and the answer to Tune.
 
         Divergence counts first, then the budget and the train loop's own end, then a person who stops the trial, then
         the user's ``stop``, and at last the scheduler.
         """
-        trial_state = self._state.trials[report.trial]
+        trial_state = self._state.trials[reported.trial]
         divergence = why_diverged(result, *(objective.name for objective in self._state.objectives))
         if divergence:
             return events.Decision("failed", divergence.text, divergence), TrialScheduler.STOP
         if self._plan.budget.spent(result):
             return events.Decision("finished", f"it has had its {self._plan.budget}"), TrialScheduler.STOP
-        if result.get(names.ENDS_ITSELF):
+        if report.ends_itself:
             return events.Decision("finished", "its train loop reported done"), TrialScheduler.STOP
         if trial_state.to_stop:
             return events.BY_HAND, TrialScheduler.STOP
@@ -119,26 +107,24 @@ class Reports:
         would_lose_clone = self._early_end.holds_trials and scheduler.policy.clones  # the sweep ends
         if trial_state.confirms or would_lose_clone:
             return events.Decision("continue"), TrialScheduler.CONTINUE
-        return scheduler.decide(tune_controller, trial, result, report)
+        return scheduler.decide(tune_controller, trial, result, reported)
 
-    def _report_event(self, trial: Trial, result: Mapping[str, Any]) -> events.Reported:
-        metrics = {
-            name: value for name, value in result.items() if name not in NOT_METRICS and not name.startswith("config/")
-        }
+    def _as_event(self, trial: Trial, result: Mapping[str, Any], report: Report) -> events.Reported:
         return events.Reported(
             trial=number_of(trial),
             step=self._plan.budget.progress(result),
-            point=point_in(self._state.objectives, result),
-            metrics=metrics,
+            point=point_in(self._state.objectives, report.metrics),
+            metrics={**report.metrics, **report.timing},
             config=trial.config,
             count=int(result.get(REPORTS, 0)),
-            starts_over=bool(result.get(names.STARTS_OVER)),
-            behind=None if result.get(SHOULD_CHECKPOINT) is False else int(result.get(names.BEHIND, 0)),
+            starts_over=report.starts_over,
+            behind=report.behind,
         )
 
-    def _judge_starting_over(self, scheduler: SweepScheduler, trial: Trial, result: Mapping[str, Any]) -> None:
+    def _judge_starting_over(
+        self, scheduler: SweepScheduler, trial: Trial, result: Mapping[str, Any], *, saves: bool
+    ) -> None:
         """Warn once, or end a sweep that cannot do without, when a train loop does not begin with its checkpoint."""
-        saves = result.get(SHOULD_CHECKPOINT) is not False
         is_early = scheduler.needs_checkpoints and not saves and not scheduler.pauses_now(trial, result)
         if self._warned_of_starting_over or is_early:
             return

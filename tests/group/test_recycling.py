@@ -18,6 +18,7 @@ from contextlib import nullcontext
 from pathlib import Path
 import ray
 from ray import tune
+from ray.tune.utils.util import flatten_dict
 from tests.helpers.loops import HABANAS, any_loop
 from gaudi_tune.base import names
 from gaudi_tune.devices.find import DEVICE_TYPES
@@ -56,7 +57,7 @@ wider = []
 for numbers in ((2, 3), (1, 2)):
     ray.get(made.move_to.remote(Place(2, numbers)))
     ray.get(made.save.remote(sys.argv[0] + "/saved"))
-    wider.append(ray.get(made.train.remote()))
+    wider.append(flatten_dict(ray.get(made.train.remote())))
 ray.get(made.stop.remote())
 log, until = Path(sys.argv[0], "acquisitions.jsonl"), time.monotonic() + 60
 # Ray says that an actor has ended before its process does; and one of the processes of HOLD was killed.

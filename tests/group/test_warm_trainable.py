@@ -15,6 +15,7 @@ import pytest
 import ray
 from ray import cloudpickle, tune
 from ray.tune.result import TRAINING_ITERATION
+from ray.tune.utils.util import flatten_dict
 
 from gaudi_tune.base import names
 from gaudi_tune.base.place import Place
@@ -46,6 +47,11 @@ def trainable(host: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
     made.stop()
 
 
+def trained(trainable: Any) -> dict[str, Any]:
+    """The next result, flat as Tune's schedulers see it."""
+    return dict(flatten_dict(trainable.train()))
+
+
 def trial(loop: str, gpu_migration: bool = True, **config: Any) -> dict[str, Any]:
     return {"loop": loop, "gpu_migration": gpu_migration, **config}
 
@@ -55,7 +61,7 @@ def test_the_group_is_started_anew_for_another_environment_and_only_then(trainab
     seen = []
     for gpu_migration in (False, False, True, True):
         trainable.reset(trial("environment_at_start", gpu_migration))
-        result = trainable.train()
+        result = trained(trainable)
         seen.append((result["worker_pid"], result[MIGRATION]))
         assert result[names.START_SECONDS] >= 0
     assert [value for _, value in seen] == ["unset", "unset", "1", "1"]
@@ -67,32 +73,32 @@ def test_a_trial_moves_to_more_workers_at_a_checkpoint_and_the_next_trial_has_on
     trainable: Any, tmp_path: Path
 ) -> None:
     trainable.reset(trial("counting", first=1, alone_from=2))
-    first = trainable.train()
+    first = trained(trainable)
     trainable.move_to(Place(2))
-    assert trainable.train()[names.DEVICES] == first[names.DEVICES]  # there is no checkpoint yet
+    assert trained(trainable)[names.DEVICES] == first[names.DEVICES]  # there is no checkpoint yet
     trainable.reset(trial("counting", first=1, alone_from=2))
-    trainable.train()
+    trained(trainable)
     trainable.move_to(Place(2))
     trainable.save(str(tmp_path / "saved"))
-    wider = trainable.train()
+    wider = trained(trainable)
     assert (wider["epoch"], wider[names.WORKERS], len(wider[names.DEVICES].split())) == (2, 2, 2)
-    alone = trainable.train()  # what fails with more workers is tried again with as many as it had
+    alone = trained(trainable)  # what fails with more workers is tried again with as many as it had
     assert (alone["epoch"], alone.get(names.WORKERS), alone[names.DEVICES]) == (3, None, first[names.DEVICES])
     assert alone[names.LOST_SECONDS] > 0
     trainable.move_to(Place(2))
     trainable.reset(trial("counting", first=1))
-    assert trainable.train()[names.DEVICES] == first[names.DEVICES]
+    assert trained(trainable)[names.DEVICES] == first[names.DEVICES]
 
 
 def test_epochs_count_from_1_also_where_the_loop_counts_from_0(trainable: Any, tmp_path: Path) -> None:
     for first in (0, 1):
         trainable.reset(trial("counting", first=first))
-        assert trainable.train()["epoch"] == 1
+        assert trained(trainable)["epoch"] == 1
         saved = trainable.save(str(tmp_path / f"{first}"))
-        assert trainable.train()["epoch"] == 2
+        assert trained(trainable)["epoch"] == 2
         trainable.reset(trial("counting", first=first))
         trainable.restore(saved)
-        assert [trainable.train()["epoch"] for _ in range(2)] == [2, 3]
+        assert [trained(trainable)["epoch"] for _ in range(2)] == [2, 3]
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -101,24 +107,24 @@ def test_epochs_go_on_where_a_trial_does_also_if_each_is_reported_twice(
 ) -> None:
     for reports in (1, 2):
         trainable.reset(trial("counting", first=first, each_epoch=2))
-        assert [trainable.train()["epoch"] for _ in range(reports)] == [1, 1][:reports]
+        assert [trained(trainable)["epoch"] for _ in range(reports)] == [1, 1][:reports]
         saved = trainable.save(str(tmp_path / f"{reports}"))
         trainable.reset(trial("counting", first=first, each_epoch=2))
         trainable.restore(saved)
-        assert [trainable.train()["epoch"] for _ in range(3 - reports)] == [1, 2][reports - 1 :]
+        assert [trained(trainable)["epoch"] for _ in range(3 - reports)] == [1, 2][reports - 1 :]
 
 
 @pytest.mark.parametrize("set_by", [-3600, 3600])
 def test_a_clock_that_is_set_costs_no_trial_its_seconds(trainable: Any, set_by: int) -> None:
     trainable.reset(trial("counting", first=1, also={names.FIRST_STEP_AT: time.time() + set_by}))
-    result = trainable.train()
+    result = trained(trainable)
     assert 0 <= result[names.START_SECONDS] <= result[names.STEP_SECONDS]
     assert 0 <= result[names.SECOND] <= result[names.STEP_SECONDS]
 
 
 def test_a_report_has_no_say_in_what_tune_does(trainable: Any) -> None:
     trainable.reset(trial("counting", first=1, also={"done": True, "should_checkpoint": False, "loss": 0.5}))
-    result = trainable.train()
+    result = trained(trainable)
     assert result["loss"] == 0.5
     assert not result["done"]
     assert "should_checkpoint" not in result
@@ -128,72 +134,72 @@ def test_a_trial_that_ends_sooner_than_it_got_before_its_workers_were_lost_has_e
     trainable: Any, tmp_path: Path
 ) -> None:
     trainable.reset(trial("counting", first=1))
-    trainable.train()
+    trained(trainable)
     trainable.save(str(tmp_path / "checkpoint_000000"))
     gone = tune.Checkpoint(str(tmp_path / "checkpoint_000001"))
     trainable.reset(trial("counting", first=1))
     trainable.restore(SimpleNamespace(checkpoint=gone, metrics={TRAINING_ITERATION: 5}))
-    assert trainable.train()["done"]  # the loop reports three times
+    assert trained(trainable)["done"]  # the loop reports three times
 
 
 def test_the_seconds_of_a_trial_continue_with_it(trainable: Any, tmp_path: Path) -> None:
     trainable.reset(trial("counting", first=1))
-    results = [trainable.train() for _ in range(2)]
-    trained = [result[names.STEP_SECONDS] - result.get(names.START_SECONDS, 0.0) for result in results]
-    assert results[0][names.SECOND] == pytest.approx(trained[0])
-    assert results[1][names.SECOND] == pytest.approx(sum(trained))
+    results = [trained(trainable) for _ in range(2)]
+    seconds = [result[names.STEP_SECONDS] - result.get(names.START_SECONDS, 0.0) for result in results]
+    assert results[0][names.SECOND] == pytest.approx(seconds[0])
+    assert results[1][names.SECOND] == pytest.approx(sum(seconds))
     saved = trainable.save(str(tmp_path / "saved"))
     trainable.reset(trial("counting", first=1))
     trainable.restore(saved)
-    assert trainable.train()[names.SECOND] > results[1][names.SECOND]
+    assert trained(trainable)[names.SECOND] > results[1][names.SECOND]
     trainable.reset(trial("counting", first=1))
-    again = trainable.train()
+    again = trained(trainable)
     assert again[names.SECOND] == pytest.approx(again[names.STEP_SECONDS] - again[names.START_SECONDS])
 
 
 def test_a_trial_that_had_trained_all_it_wants_to_when_it_was_saved_ends(trainable: Any, tmp_path: Path) -> None:
     trainable.reset(trial("counting", first=1))
-    assert [trainable.train()["epoch"] for _ in range(3)] == [1, 2, 3]
+    assert [trained(trainable)["epoch"] for _ in range(3)] == [1, 2, 3]
     saved = trainable.save(str(tmp_path / "saved"))
     trainable.reset(trial("counting", first=1))
     trainable.restore(saved)
-    assert trainable.train()["done"]
+    assert trained(trainable)["done"]
 
 
 def test_a_loop_that_never_asks_for_its_checkpoint_begins_anew_and_is_said_to(trainable: Any, tmp_path: Path) -> None:
     trainable.reset(trial("forgetful"))
-    assert [trainable.train()["epoch"] for _ in range(2)] == [1, 2]
+    assert [trained(trainable)["epoch"] for _ in range(2)] == [1, 2]
     saved = trainable.save(str(tmp_path / "saved"))
     trainable.reset(trial("forgetful"))
     trainable.restore(saved)
-    result = trainable.train()
+    result = trained(trainable)
     assert result["epoch"] == 3  # the first two were trained again, and not reported again
     assert result[names.STARTS_OVER]
     trainable.reset(trial("counting", first=1))
-    assert names.STARTS_OVER not in trainable.train()
+    assert names.STARTS_OVER not in trained(trainable)
 
 
 def test_a_checkpoint_that_is_older_than_its_report_is_continued_from_and_no_report_is_made_twice(
     trainable: Any, tmp_path: Path
 ) -> None:
     trainable.reset(trial("writing_now_and_then"))
-    results = [trainable.train() for _ in range(5)]
+    results = [trained(trainable) for _ in range(5)]
     assert [bool(result.get(names.STARTS_OVER)) for result in results] == [True, True, False, False, False]
     saved = trainable.save(str(tmp_path / "saved"))  # it has the third epoch
     assert read_seal(Path(saved.checkpoint.path)) == Seal(5, behind=2, progress=3)
     assert saved.metrics["trained"] == 3, "Ray's own results have the metrics of the report that came with it"
     trainable.reset(trial("writing_now_and_then"))
     trainable.restore(saved)
-    last = trainable.train()
+    last = trained(trainable)
     assert (last["trained"], last[TRAINING_ITERATION]) == (6, 6)
-    assert trainable.train()["done"]
+    assert trained(trainable)["done"]
 
 
 def test_hung_workers_are_killed_and_the_trial_continues(trainable: Any, tmp_path: Path) -> None:
     trainable.reset(trial("stopping_once", been_here=str(tmp_path / "been-here")))
-    first = trainable.train()
+    first = trained(trainable)
     trainable.save(str(tmp_path / "checkpoint"))
-    second, third = trainable.train(), trainable.train()
+    second, third = trained(trainable), trained(trainable)
     assert [result["epoch"] for result in (first, second, third)] == [1, 2, 3]
     assert second[names.LOST_SECONDS] >= 3 > second[names.SECOND]
     assert second["worker_pid"] == third["worker_pid"] != first["worker_pid"]
@@ -207,9 +213,9 @@ def test_a_configuration_that_the_trial_actor_cannot_read_fails_its_trial_alone(
     with pytest.raises(
         WorkerRaisedError, match="cannot read the configuration of the trial: KeyError: 'gpu_migration'"
     ):
-        trainable.train()
+        trained(trainable)
     trainable.reset(trial("environment_at_start"))
-    result = trainable.train()
+    result = trained(trainable)
     assert result["epoch"] == 1
     assert result["garbage_is_looked_for"]  # it is not while a worker starts
     assert result["interface"] in psutil.net_if_addrs()  # not wherever the name of the host leads
@@ -236,9 +242,9 @@ def test_workers_that_are_lost_again_and_again_are_replaced_as_often_as_the_retr
 ) -> None:
     log = tmp_path / "log"
     trainable.reset(trial("dying", log=str(log)))
-    assert trainable.train()["epoch"] == 1
+    assert trained(trainable)["epoch"] == 1
     with pytest.raises(LostTooOftenError, match=r"\(lost 2 times, --retries 1\)$"):
-        trainable.train()
+        trained(trainable)
     assert log.read_text().split() == ["begun"] * 2
 
 

@@ -18,6 +18,7 @@ import ray
 from ray import tune
 from ray.cluster_utils import Cluster
 from ray.tune.experiment import Trial
+from ray.tune.utils.util import flatten_dict
 
 from gaudi_tune import SweepOptions
 from gaudi_tune.base import names
@@ -49,7 +50,8 @@ class Nodes(tune.Callback):
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: Any
     ) -> None:
         keys = ("epoch", "training_iteration", names.DEVICES, names.LOST_SECONDS)
-        self.seen.append({"trial": str(trial), **{key: result[key] for key in keys if key in result}})
+        flat = flatten_dict(result)
+        self.seen.append({"trial": str(trial), **{key: flat[key] for key in keys if key in flat}})
         if self.lost_at is None:
             all_report = len({_node(report) for report in self.seen}) == len(self._cluster.worker_nodes)
             if all_report and result["epoch"] == self._lose_at:

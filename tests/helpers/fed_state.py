@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from gaudi_tune.base import names
 from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Mode, Objective, point_in
@@ -58,11 +59,14 @@ class Fed:
         verdict: Verdict = "continue",
         count: int = 0,
         behind: int | None = 0,
+        step_s: float | None = None,
         **metrics: Any,
     ) -> None:
         """Report a value; ``count`` is the number of the trial's report, of which a checkpoint is ``behind``."""
         config = self.state.trials[number].config
         told = {"score": value, "epoch": step, **metrics}
+        if step_s is not None:
+            told[names.STEP_SECONDS] = step_s
         point = point_in(self.state.objectives, told)
         report: dict[str, Any] = {"point": point, "metrics": told, "config": config, "count": count, "behind": behind}
         self.state.apply(Reported(trial=number, step=step, **report))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gaudi_tune import SweepOptions
+from gaudi_tune.base import names
 from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.sweep_plan import Plan
@@ -38,7 +39,7 @@ def began(trial: int, **more: Any) -> TrialBegan:
 
 
 def reported(trial: int, step: int, score: float, also: Any = (), **more: Any) -> Reported:
-    metrics = {"epoch": step, "score": score, "acc@1": score / 2, "note": "warm", "step_s": 1.5, **dict(also)}
+    metrics = {"epoch": step, "score": score, "acc@1": score / 2, "note": "warm", names.STEP_SECONDS: 1.5, **dict(also)}
     config = {"x": trial / 10, "seed": trial, **more}
     return Reported(trial=trial, step=step, point=(score,), metrics=metrics, config=config, count=step + 1)
 

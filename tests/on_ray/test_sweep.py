@@ -27,6 +27,7 @@ from werkzeug.test import Client
 
 from gaudi_tune import SweepError, SweepOptions, build_tuner
 from gaudi_tune.base.files import STUDY_FILE, SWEEP_FILE
+from gaudi_tune.base.names import START_SECONDS
 from gaudi_tune.cli.run import dry_run_lines, run
 from gaudi_tune.on_ray.local_ray import TUNE_SETTINGS
 from gaudi_tune.on_ray.tuner import SweepTuner
@@ -266,8 +267,8 @@ def test_metrics_are_per_epoch_and_without_noise(runs: tuple[Run, list[Run]], re
         )
         assert child.data.metrics["system/cpu_utilization_percentage"] >= 0
         names = {name for name in child.data.metrics if not name.startswith(("seconds/", "system/"))}
-        own = {"score", "train_loss", "noise", "start_s"}
-        assert {"score", "start_s"} <= names <= own | {"best_score", "best_epoch"}
+        own = {"score", "train_loss", "noise", START_SECONDS}
+        assert {"score", START_SECONDS} <= names <= own | {"best_score", "best_epoch"}
 
 
 def test_the_best_checkpoint_is_an_artifact_of_its_trial(runs: tuple[Run, list[Run]], summary: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from gaudi_tune.base import names
 from gaudi_tune.base.awaited import note_awaited
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.sweep_plan import Plan
@@ -73,7 +74,7 @@ def test_what_a_kill_has_lost_is_not_blamed_on_workers(capsys: pytest.CaptureFix
     shown.show(SweepBegan(), fed.state)
     fed.begin(2)
     for number in (1, 1, 2):
-        report: Any = {"metrics": {"lost_s": 4.0}, "step": 1, "point": (0.5,), "config": {}}
+        report: Any = {"metrics": {names.LOST_SECONDS: 4.0}, "step": 1, "point": (0.5,), "config": {}}
         shown.show(Reported(trial=number, **report), fed.state)
     _, *said = (line.partition("]")[2].strip() for line in capsys.readouterr().out.splitlines())
     workers = "lost its workers, continues on new ones (4 s lost)"

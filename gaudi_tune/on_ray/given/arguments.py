@@ -242,7 +242,7 @@ def check_goal(argument: str, goal: tuple[Any, Any], objective: Objective) -> No
 def note_on_length(scheduler: TrialScheduler, plan: Plan) -> str:
     """Return a remark if a scheduler of Ray's expects longer or shorter trials than the budget allows; "" if not."""
     longest, budget, attribute = longest_trial(scheduler), plan.budget, time_attribute(scheduler)
-    counts_alike = attribute == budget.unit or (attribute == TRAINING_ITERATION and budget.unit == names.EPOCH)
+    counts_alike = attribute == budget.axis or (attribute == TRAINING_ITERATION and budget.unit == names.EPOCH)
     if longest is None or longest == budget.total or not counts_alike:
         return ""
     return f"its max_t is {longest:g}, and a trial has at most {budget}; {budget.unit}s={longest:g} makes them equal"

@@ -49,7 +49,7 @@ class RaysScheduler(SweepScheduler):
         self._budget, objective = plan.budget, plan.objectives[0]
         if isinstance(policy, Population):
             self.rays: TrialScheduler = PopulationBasedTraining(
-                time_attr=plan.budget.unit,
+                time_attr=plan.budget.axis,
                 perturbation_interval=plan.budget.exchange_every(),
                 custom_explore_fn=policy.explore,
             )
@@ -164,7 +164,7 @@ class RaysScheduler(SweepScheduler):
         state = pbt_states(self.rays).get(trial)
         if state is None:
             return False
-        counts_alike = time_attribute(self.rays) == self._budget.unit
+        counts_alike = time_attribute(self.rays) == self._budget.axis
         return not counts_alike or progress >= state.last_perturbation_time
 
     def get_state(self) -> dict[str, Any]:

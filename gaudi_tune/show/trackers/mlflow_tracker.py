@@ -49,8 +49,6 @@ from gaudi_tune.training.session import TRACE_FILE
 
 logger = logging.getLogger(__name__)
 
-NOT_METRICS = {names.FIRST_STEP_AT, names.STEP_SECONDS, names.EPOCH, names.STEP, names.SECOND}
-"""Entries of a report that say nothing about the model, or are the time axis itself."""
 REPORTED_PREFIX = "reported/"
 """The prefix of a metric that a train loop reports by a name under which the sweep keeps the best report of a trial."""
 
@@ -251,7 +249,7 @@ class MlflowTracker:
         values = {
             REPORTED_PREFIX + name if name in best_report else name: value
             for name, value in event.metrics.items()
-            if name not in NOT_METRICS
+            if name not in names.NOT_TRACKED
         }
         # MLflow's parameters of a run cannot change, but pbt changes hyperparameters: these are metrics and tags.
         first_config = trial.began_with

@@ -53,7 +53,9 @@ def report(
     clock: Clock, of: DeviceTime, trial: int, ordered: float, reported: float, devices: str = "n:", **seconds: float
 ) -> None:
     clock.now = BEGAN + reported
-    of.reported(trial, {names.STEP_SECONDS: reported - ordered, names.DEVICES: devices, **seconds})
+    own = {"start_s": names.START_SECONDS, "lost_s": names.LOST_SECONDS}
+    by_name = {own.get(name, name): value for name, value in seconds.items()}
+    of.reported(trial, {names.STEP_SECONDS: reported - ordered, names.DEVICES: devices, **by_name})
 
 
 def test_the_clock_starts_when_the_sweep_begins(clock: Clock) -> None:
@@ -66,8 +68,8 @@ def test_the_clock_starts_when_the_sweep_begins(clock: Clock) -> None:
 
 def test_what_a_report_does_not_account_for_is_training_or_its_way() -> None:
     assert seconds_of({}, 3.0) == {TRAINING: 3.0}
-    assert seconds_of({"start_s": 1.0}, 3.0) == {STARTING: 1.0, TRAINING: 2.0}
-    told = seconds_of({"start_s": 1.0, "train_s": 1.5, "eval_s": 0.2, "compile_s": 0.1}, 3.0)
+    assert seconds_of({names.START_SECONDS: 1.0}, 3.0) == {STARTING: 1.0, TRAINING: 2.0}
+    told = seconds_of({names.START_SECONDS: 1.0, "train_s": 1.5, "eval_s": 0.2, "compile_s": 0.1}, 3.0)
     assert told == pytest.approx({STARTING: 1.0, TRAINING: 1.5, "evaluating": 0.2, "compiling": 0.1, WAITING: 0.2})
 
 

@@ -18,6 +18,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from ray import tune
 
+from gaudi_tune.base import names
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.ranges import WithPrior
@@ -173,9 +174,9 @@ def test_a_budget_in_seconds_is_recorded_by_seconds_and_a_trial_is_complete_at_i
 ) -> None:
     proposer = proposer_in(tmp_path, budget=Budget(epochs=3, seconds=60))
     for name, result in {
-        "a": {"score": 0.2, "second": 20.7, "epoch": 3},
-        "b": {"score": 0.1, "second": 61.2, "epoch": 2},
-        "c": {"score": 0.1, "second": 20.1, "epoch": 2},
+        "a": {"score": 0.2, names.SECOND: 20.7, "epoch": 3},
+        "b": {"score": 0.1, names.SECOND: 61.2, "epoch": 2},
+        "c": {"score": 0.1, names.SECOND: 20.1, "epoch": 2},
     }.items():
         proposal(proposer, name)
         end(proposer, name, result)

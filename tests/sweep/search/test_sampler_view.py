@@ -8,6 +8,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from gaudi_tune.base import names
 from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.private.optuna import study_attributes
@@ -24,7 +25,7 @@ def test_the_sampler_knows_how_long_a_trial_takes_from_report_to_report(
     proposer = proposer_in(tmp_path, budget=budget)
     proposal(proposer, "a")
     for count, score, second in ((1, math.nan, 1.0), (2, 0.1, 3.0), (3, 0.1, 9.0)):
-        report(proposer, "a", {"score": score, "second": second, "epoch": count, "training_iteration": count})
+        report(proposer, "a", {"score": score, names.SECOND: second, "epoch": count, "training_iteration": count})
     (known,) = SamplerView(proposer.study, proposer._objectives).study_for(optuna.samplers.RandomSampler()).trials
     assert known.user_attrs.get("seconds_each") == seconds_each
 

@@ -42,6 +42,7 @@ from typing import Any
 
 import ray
 from ray import tune
+from ray.tune.utils.util import flatten_dict
 
 from experiments import tune_bert
 from gaudi_tune import Budget, Experiment
@@ -237,7 +238,7 @@ def sweep(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     epoch_s, start_s = defaultdict(list), defaultdict(list)
     for number in tuner.run.state.trials:
         for line in (plan.folder / trial_name(number) / "result.json").read_text().splitlines():
-            report = json.loads(line)
+            report = flatten_dict(json.loads(line))
             width = len(report[names.DEVICES].split())
             if names.START_SECONDS in report:
                 start_s[width].append(report[names.STEP_SECONDS])

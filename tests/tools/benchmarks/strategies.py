@@ -29,6 +29,7 @@ from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from ray.tune.search import ConcurrencyLimiter, Searcher
 from ray.tune.search.optuna import OptunaSearch
 
+from gaudi_tune.base import names
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective, point_in
 from gaudi_tune.define.ranges import WithPrior
@@ -137,7 +138,7 @@ class OnTune:
 
     def report(self, trial: Trial, loss: float, ended: bool) -> str:
         trial.second += trial.curve[1](trial.epoch)[1]
-        epochs = {"epoch": trial.epoch, "training_iteration": trial.epoch, "second": trial.second}
+        epochs = {"epoch": trial.epoch, "training_iteration": trial.epoch, names.SECOND: trial.second}
         result = {"loss": loss, "trial_id": trial.trial_id, **epochs}
         trial.last_result = result
         decision = self.decision(trial, result, ended)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.tune.utils.util import flatten_dict
 
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.group.trainer import WorkerGroupSpec
@@ -36,7 +37,7 @@ class Actor:
         """Run a trial that looks for some ways and then leaves some, and return what it has reported."""
         config = {"leave": [PAIRS[name].leave for name in leave], "look": {name: PAIRS[name].look for name in look}}
         ray.get(self._actor.reset.remote({**config, "seed": 3}))
-        result: dict[str, Any] = ray.get(self._actor.train.remote())
+        result: dict[str, Any] = flatten_dict(ray.get(self._actor.train.remote()))
         return result
 
     def end(self) -> None:

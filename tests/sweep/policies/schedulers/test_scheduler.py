@@ -13,6 +13,7 @@ import pytest
 from optuna.distributions import FloatDistribution
 from ray import tune
 
+from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.define.budget import Budget
@@ -176,15 +177,15 @@ def test_with_a_budget_in_seconds_trials_are_compared_by_time_and_end_by_either(
     sweep = Sweep(SuccessiveHalving, budget=budget)
 
     def report(name: str, number: int, second: float, score: float) -> str:
-        result = {"epoch": number, "second": second, "score": score, "training_iteration": number}
+        result = {"epoch": number, names.SECOND: second, "score": score, "training_iteration": number}
         return sweep.tell(name, result, count=number)
 
     assert [report("quick", n, 4.0 * n, 0.5 + n / 100) for n in range(1, 4)] == [CONTINUE] * 3
     assert report("slow", 1, 29.9, 0.52) == STOP, "its first report lies beyond the first rung, where 0.53 is better"
     assert sweep.reason("slow") == "not among the best third of 2 at second 10"
     assert report("late", 1, 31.0, 0.1) == CONTINUE, "the first at the second rung"
-    assert not budget.spent({"epoch": 8, "second": 89.9})
-    assert budget.spent({"epoch": 9, "second": 12.0}) and budget.spent({"epoch": 2, "second": 90.0})
+    assert not budget.spent({"epoch": 8, names.SECOND: 89.9})
+    assert budget.spent({"epoch": 9, names.SECOND: 12.0}) and budget.spent({"epoch": 2, names.SECOND: 90.0})
     assert str(budget) == "90 seconds or 9 epochs"
 
 
