@@ -251,6 +251,8 @@ TRAITS: dict[str, Traits] = {
 """The traits of each option, by its name."""
 
 
+COMMAND_LINE_ONLY = ("dry_run", "evaluate", "json")
+"""Options that ``build_tuner()`` does not take: it only plans and checks."""
 RESUME_AUTO = "auto"
 """The value of ``--resume`` that continues the sweep ``--name`` if it has begun, and else begins it."""
 
@@ -272,7 +274,8 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
             f"{name}{did_you_mean('settings' if name == 'set' else name.replace('-', '_'), [*TRAITS])}"
             for name in unknown
         ]
-        raise SweepError(f"there is no option {', '.join(names)}; the options are {', '.join(TRAITS)}")
+        taken = [name for name in TRAITS if name not in COMMAND_LINE_ONLY]  # in Python: a command line is read before
+        raise SweepError(f"there is no option {', '.join(names)}; the options are {', '.join(taken)}")
     try:
         valid = _checker().validate_python(dict(options))
     except ValidationError as error:

@@ -19,7 +19,7 @@ from gaudi_tune.base.words import as_text
 from gaudi_tune.define.config_file import with_file
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.given_objects import GivenObjects
-from gaudi_tune.define.options import SweepOptions
+from gaudi_tune.define.options import COMMAND_LINE_ONLY, SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaisedError, lost_actor
 from gaudi_tune.group.trainer import WorkerGroupSpec
@@ -48,8 +48,6 @@ TRIAL_ACTOR_MEMORY = 300 * 2**20
 SNAPSHOT_TIME_SHARE = 0.05
 """The share of the event loop's time that snapshots of the sweep's state may take. Tune writes each changed trial as
 JSON, which takes about a millisecond."""
-COMMAND_LINE_ONLY = ("dry_run", "evaluate", "json")
-"""Options that :func:`build_tuner` refuses, because it always returns a Tuner."""
 
 
 @shown_plainly

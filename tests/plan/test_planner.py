@@ -19,7 +19,7 @@ from experiments.tune_bert import EXPERIMENT
 from gaudi_tune import Experiment, SweepError, SweepOptions, build_tuner
 from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.objective import Objective
-from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.define.options import COMMAND_LINE_ONLY, PROJECT_ROOT, TRAITS
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.plan.apply import choose_recipe
@@ -263,6 +263,16 @@ def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:
         SweepError, match=r"no option num_sample \(did you mean num_samples\?\); the options are .*seed, "
     ):
         build_tuner(QUADRATIC, num_sample=3)
+
+
+def test_an_unknown_option_names_only_options_that_build_tuner_takes(storage: Path) -> None:
+    with pytest.raises(SweepError) as unknown:
+        build_tuner(QUADRATIC, num_sample=3)
+    named = set(str(unknown.value).partition("the options are ")[2].split(", "))
+    assert named == {*TRAITS} - {*COMMAND_LINE_ONLY}
+    for name in COMMAND_LINE_ONLY:
+        with pytest.raises(SweepError, match=f"does not take {name}"):
+            build_tuner(QUADRATIC, storage=storage, **{name: Path("/x") if name == "evaluate" else True})
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import RAYS, RAYS_POPULATION, SweepOptions
 from gaudi_tune.define.ranges import WithPrior, is_range
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.on_ray.given.configs import with_configs
+from gaudi_tune.on_ray.given.configs import noted, with_configs
 from gaudi_tune.on_ray.given.rays_search import count_proposals, is_grid, needs_variants, source_of, space_of_variants
 from gaudi_tune.plan.apply import SET_BY_OPTIONS
 from gaudi_tune.private.ray_tune import (
@@ -57,16 +57,29 @@ def read_arguments(
 
     Returns:
         The experiment, the objects, and what differs from the usual options.
+
+    Raises:
+        SweepError: Something cannot be honoured; the text names all of it.
     """
-    changes = with_configs(arguments, experiment)
-    callbacks, stop = read_callbacks(changes.pop("callbacks") or ()), read_stop(changes.pop("stop"))
-    experiment, search = take_search(changes.pop("search_alg"), experiment, changes)
+    refusals: list[str] = []
+    changes = with_configs(arguments, experiment, refusals)
+    with noted(refusals):
+        callbacks = read_callbacks(changes.pop("callbacks") or ())
+    with noted(refusals):
+        stop = read_stop(changes.pop("stop"))
+    with noted(refusals):
+        experiment, search = take_search(changes.pop("search_alg"), experiment, changes)
+    with noted(refusals):
+        scheduler = take_scheduler(changes)
+    if refusals:
+        with noted(refusals):
+            _ = experiment.search_space  # raises if it cannot be one
+        raise SweepError("; ".join(refusals))
     limits = (search.pop("max_concurrent", None), changes.pop("max_concurrent_trials", None))
     for limit in limits:
         if limit is not None and (type(limit) is not int or limit < 0):
             raise SweepError(f"max_concurrent_trials={written(limit)}: give a whole number, such as 4")
     max_concurrent = min((limit for limit in limits if limit), default=None)
-    scheduler = take_scheduler(changes)
     objects = GivenObjects(scheduler=scheduler, callbacks=callbacks, stop=stop, max_concurrent=max_concurrent, **search)
     return experiment, objects, changes
 
@@ -75,21 +88,23 @@ def experiment_of(trainable: Any, changes: dict[str, Any]) -> Experiment:
     """Return the experiment of a train function or class and the ``param_space`` among the arguments of build_tuner().
 
     Constants that no study can keep, such as lists, are given to the train function as they are, and so are those with
-    the name of an option, such as ``steps``.
+    the name of an option, such as ``steps``. A space within a space is flat in the study, ``model_hidden`` for
+    ``{"model": {"hidden": ...}}``, and nested again for the train function.
     """
     if not callable(trainable) or "param_space" not in changes:
         raise SweepError(
             f"build_tuner() needs an Experiment(...), or a train function and its param_space, but got "
             f"{written(trainable)}; give it first"
         )
-    space, constants = changes.pop("param_space"), dict[str, Any]()
+    space, constants, paths = changes.pop("param_space"), dict[str, Any](), dict[str, tuple[str, ...]]()
     if isinstance(space, Mapping):
+        space, paths = _flat(space)
         constants = {name: value for name, value in space.items() if not _belongs_in_a_space(name, value)}
         space = {name: value for name, value in space.items() if name not in constants}
     experiment = Experiment(train_loop=trainable, space=space)
-    if not constants:
+    if not constants and not paths:
         return experiment
-    train_loop = partial(_with_constants, experiment.train_loop, constants)
+    train_loop = partial(_with_constants, experiment.train_loop, constants, paths)
     return replace(experiment, train_loop=update_wrapper(train_loop, experiment.train_loop))  # with its resources
 
 
@@ -105,8 +120,35 @@ def _holds_range(value: Any) -> bool:
     return isinstance(value, Mapping) and any(map(_holds_range, value.values()))
 
 
-def _with_constants(train_loop: TrainLoop, constants: Mapping[str, Any], config: dict[str, Any]) -> None:
-    train_loop({**config, **constants})
+def _flat(space: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
+    """Return a space without spaces within it, and the path in ``space`` of each entry that was in one."""
+    flat: dict[str, Any] = {}
+    paths: dict[str, tuple[str, ...]] = {}
+    for name, value in space.items():
+        if isinstance(value, Mapping) and not is_grid(value) and _holds_range(value):
+            inner, inner_paths = _flat(value)
+            new = {f"{name}_{key}": entry for key, entry in inner.items()}
+            paths |= {f"{name}_{key}": (name, *inner_paths.get(key, (key,))) for key in inner}
+        else:
+            new = {name: value}
+        if repeated := sorted(new.keys() & (flat.keys() | space.keys() - {name})):
+            raise SweepError(f"param_space has {repeated[0]} twice, once as a space in a space; rename one of them")
+        flat |= new
+    return flat, paths
+
+
+def _with_constants(
+    train_loop: TrainLoop, constants: Mapping[str, Any], paths: Mapping[str, Sequence[str]], config: dict[str, Any]
+) -> None:
+    """Call a train loop with its constants, and with the entries of spaces in a space where they were."""
+    nested = {**config, **constants}
+    for name in paths.keys() & nested.keys():
+        *folders, last = paths[name]
+        parent = nested
+        for folder in folders:
+            parent = parent.setdefault(folder, {})
+        parent[last] = nested.pop(name)
+    train_loop(nested)
 
 
 def read_callbacks(callbacks: Any) -> Sequence[tune.Callback]:

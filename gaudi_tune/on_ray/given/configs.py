@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from numbers import Real
@@ -37,28 +38,45 @@ NO_EFFECT = ("reuse_actors", "verbose")
 """What a sweep decides itself: its workers stay warm from trial to trial, and it prints its own progress."""
 
 
-def with_configs(arguments: Mapping[str, Any], experiment: Experiment) -> dict[str, Any]:
+@contextmanager
+def noted(refusals: list[str]) -> Iterator[None]:
+    """Note a SweepError of the block and go on, so that all refusals of a call are told at once."""
+    try:
+        yield
+    except SweepError as error:
+        refusals.append(str(error))
+
+
+def with_configs(arguments: Mapping[str, Any], experiment: Experiment, refusals: list[str]) -> dict[str, Any]:
     """Return the arguments of build_tuner() with the fields of Ray's configurations among them, in the sweep's words.
 
+    What cannot be honoured is added to ``refusals``.
+
     Raises:
-        SweepError: A field cannot be honoured, or is given twice.
+        SweepError: A field is given twice.
     """
     merged, in_configs = _merged(arguments)
-    for name in merged:
-        if name in REFUSED:
-            raise SweepError(f"{name}: {REFUSED[name]}")
-    take_resources(merged, experiment.train_loop)
+    for name in merged.keys() & REFUSED.keys():
+        refusals.append(f"{name}: {REFUSED[name]}")
+        del merged[name]
+    with noted(refusals):
+        take_resources(merged, experiment.train_loop)
     for name in NO_EFFECT:
         merged.pop(name, None)
     if merged.get("resume") is not None:  # a resumed sweep keeps what it began with
         for name in {"name", "num_samples", "metric", "mode"} & in_configs:
             del merged[name]
     if "checkpoint_config" in merged:
-        merged |= _read_checkpoints(merged.pop("checkpoint_config"), merged.get("metric") or experiment.metric)
+        config, metric = merged.pop("checkpoint_config"), merged.get("metric") or experiment.metric
+        with noted(refusals):
+            merged |= _read_checkpoints(config, metric)
     for name, reader in READERS.items():
         if name in merged:
-            merged |= reader(merged.pop(name))
-    return merged | _objectives(merged.pop("metric", None), merged.pop("mode", None), experiment)
+            with noted(refusals):
+                merged |= reader(merged.pop(name))
+    with noted(refusals):
+        merged |= _objectives(merged.pop("metric", None), merged.pop("mode", None), experiment)
+    return merged
 
 
 def _merged(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
@@ -83,7 +101,11 @@ def _fields_in(word: str, config: Any) -> dict[str, Any]:
     kind: Any = type(config)
     usual = kind()
     values = {field.name: getattr(config, field.name) for field in fields(config)}
-    return {name: value for name, value in values.items() if value != getattr(usual, name)}
+    changed = {name: value for name, value in values.items() if value != getattr(usual, name)}
+    # Ray sets its default, ~/ray_results, where nothing is given: the same text that is given is another object.
+    if (path := values.get("storage_path")) is not None and path is not usual.storage_path:
+        changed["storage_path"] = path
+    return changed
 
 
 def _objectives(metric: str | None, mode: str | None, experiment: Experiment) -> dict[str, Any]:
@@ -140,9 +162,11 @@ def _read_checkpoints(config: Any, metric: str) -> dict[str, Any]:
         "checkpoint_frequency": (config.checkpoint_frequency in (0, 1), "give checkpoint_minutes=M, or 1: each report"),
         "checkpoint_at_end": (not config.checkpoint_at_end, "each trial that may win is saved; leave it out"),
     }
-    for name, (is_possible, instead) in rules.items():
-        if not is_possible:
-            raise SweepError(f"{name}={written(getattr(config, name))}: {instead}")
+    refused = {name: instead for name, (is_possible, instead) in rules.items() if not is_possible}
+    if refused:
+        raise SweepError(
+            "; ".join(f"{name}={written(getattr(config, name))}: {instead}" for name, instead in refused.items())
+        )
     return {"checkpoint_minutes": 0.0} if config.checkpoint_frequency else {}
 
 

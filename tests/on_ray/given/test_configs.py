@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from ast import literal_eval
 from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
@@ -165,7 +166,11 @@ def test_a_train_function_or_a_class_with_its_param_space_is_an_experiment(stora
             {"param_space": {}},
             "'GPU': 2.0.*: a worker has one device",
         ),
-        (quadratic, {"param_space": {"model": {"lr": tune.uniform(0, 1)}}}, "model"),
+        (
+            quadratic,
+            {"param_space": {"model": {"lr": tune.uniform(0, 1)}, "model_lr": 1}},
+            "param_space has model_lr twice, once as a space in a space",
+        ),
         (int, {"param_space": {}}, "a class derived from tune.Trainable"),
     ],
 )
@@ -174,6 +179,52 @@ def test_what_is_no_train_function_with_a_space_is_refused(
 ) -> None:
     with pytest.raises(SweepError, match=message):
         plan_of(given, storage, **arguments)
+
+
+def test_a_space_in_a_space_is_flat_in_the_study_and_nested_for_the_train_function(storage: Path) -> None:
+    space = {
+        "x": tune.uniform(-1.0, 1.0),
+        "model": {
+            "hidden": tune.choice([8, 16]),
+            "head": {"dropout": tune.uniform(0, 0.5), "layers": [1, 2]},
+            "kind": "mlp",
+        },
+        "plain": {"seeds": [1]},
+    }
+    plan = plan_of(echoed, storage, param_space=space, metric="score", mode="max")
+    assert plan.experiment.search_space.names == {"x", "model_hidden", "model_head_dropout", "model_kind"}
+    config = {"x": 0.5, "model_hidden": 8, "model_head_dropout": 0.1, "model_kind": "mlp"}
+    (reported,) = reports_of(plan.experiment.train_loop, config)
+    model = {"hidden": 8, "head": {"dropout": 0.1, "layers": [1, 2]}, "kind": "mlp"}
+    told = dict(literal_eval(reported["told"]))
+    assert told == {"x": 0.5, "model": model, "plain": {"seeds": [1]}}
+
+
+def test_the_default_folder_of_ray_is_taken_where_it_is_given(storage: Path) -> None:
+    given = tune.RunConfig(storage_path=str(Path("~/ray_results").expanduser()))
+    assert given.storage_path == tune.RunConfig().storage_path
+    tuner: Any = build_tuner(SCORED, run_config=given, device="cpu", name="never-begun")
+    assert tuner.plan.folder.parent == Path("~/ray_results").expanduser()
+
+
+def test_all_refusals_of_a_call_are_told_at_once(storage: Path) -> None:
+    checkpoints = tune.CheckpointConfig(checkpoint_frequency=2, checkpoint_at_end=True)
+    config = tune.RunConfig(checkpoint_config=checkpoints, log_to_file=True)
+    space = {"x": tune.uniform(-1.0, 1.0), "wrong.name": tune.uniform(0, 1)}
+    with pytest.raises(SweepError) as refused:
+        plan_of(
+            quadratic, storage, param_space=space, run_config=config, metric="score", mode="max",
+            callbacks=[3], scheduler=ASHAScheduler,
+        )  # fmt: skip
+    for part in (
+        "checkpoint_frequency=2",
+        "checkpoint_at_end=True",
+        "log_to_file",
+        "callbacks: 3",
+        "AsyncHyperBand",
+        "wrong.name",
+    ):
+        assert part in str(refused.value)
 
 
 def test_the_page_maps_every_word_and_its_script_makes_a_plan(
