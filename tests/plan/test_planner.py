@@ -271,8 +271,9 @@ def test_an_unknown_option_names_only_options_that_build_tuner_takes(storage: Pa
     named = set(str(unknown.value).partition("the options are ")[2].split(", "))
     assert named == {*TRAITS} - {*COMMAND_LINE_ONLY}
     for name in COMMAND_LINE_ONLY:
+        options: dict[str, Any] = {name: Path("/x") if name == "evaluate" else True}
         with pytest.raises(SweepError, match=f"does not take {name}"):
-            build_tuner(QUADRATIC, storage=storage, **{name: Path("/x") if name == "evaluate" else True})
+            build_tuner(QUADRATIC, storage=storage, **options)
 
 
 @pytest.mark.parametrize(
