@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from gaudi_tune.base.process import no_collection
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.recipes.data.configs import TextConfig
-from gaudi_tune.recipes.data.encoder import encoder_config
 from gaudi_tune.recipes.data.facts import check_texts
-from gaudi_tune.recipes.data.pretrained import check_model
+from gaudi_tune.recipes.data.pretrained import check_model, encoder_config
 from trainables.attention import AttentionConfig, choose_attention
 
 if TYPE_CHECKING:

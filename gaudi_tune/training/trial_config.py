@@ -36,9 +36,24 @@ class ExecutionMode(NamedTuple):
 class TrialConfig:
     """The budget, seed, data and model of any train loop. Each model's class adds its hyperparameters and settings.
 
-    The rules of a trial's budget are defined here and nowhere else.
+    Fields without a default are hyperparameters, which the search space must have. Fields with a default are settings,
+    which ``--set`` changes. A class may add rules to those of the budget, which are here.
 
-    Fields without a default are hyperparameters, which the search space must have. Fields with a default are settings.
+    >>> from dataclasses import dataclass
+    >>> from gaudi_tune import TrialConfig
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class LineConfig(TrialConfig):
+    ...     lr: float
+    ...     points: int = 64
+    ...
+    ...     def rules(self):
+    ...         return super().rules() | {"lr must be above 0": self.lr > 0}
+    >>> config = LineConfig.from_dict({"lr": 0.1, "epochs": 3})  # as the train loop gets it
+    >>> config.lr, config.points, config.epochs
+    (0.1, 64, 3)
+    >>> LineConfig.from_dict({"lr": -1.0, "epochs": 3})
+    Traceback (most recent call last):
+    ValueError: lr must be above 0, but got -1.0...
     """
 
     divides_work: ClassVar[bool] = False

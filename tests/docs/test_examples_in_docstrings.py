@@ -16,7 +16,7 @@ import gaudi_tune
 
 SCRIPTS = ("main", "tune_script")
 """Functions whose example is a script."""
-DEFINITIONS = ("Budget", "Experiment", "Recipe", "WithPrior")
+DEFINITIONS = ("Budget", "Experiment", "Recipe", "TrialConfig", "WithPrior")
 """What a user defines: each has an example."""
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
-from gaudi_tune.recipes.data.encoder import COUNT_AFTER_PADDING, positions
+from gaudi_tune.recipes.data.pretrained import COUNT_AFTER_PADDING, positions
 from gaudi_tune.recipes.data.text import tokenized
 from search_spaces.bert import BASELINE
 from trainables.bert import BertConfig, _check_fit, check

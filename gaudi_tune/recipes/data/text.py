@@ -17,9 +17,8 @@ from gaudi_tune.base.errors import first_line
 from gaudi_tune.base.node_cache import fingerprint, prepare_once
 from gaudi_tune.base.words import shown
 from gaudi_tune.recipes.data.configs import TextConfig, limited
-from gaudi_tune.recipes.data.encoder import encoder_config, positions
 from gaudi_tune.recipes.data.held_out import Split, rows_of, rows_to_validate
-from gaudi_tune.recipes.data.pretrained import from_pretrained
+from gaudi_tune.recipes.data.pretrained import encoder_config, from_pretrained, positions
 from gaudi_tune.recipes.data.text_files import Number, Table, read_files, values_of
 
 if TYPE_CHECKING:
