@@ -1,0 +1,1 @@
+"""Whether every place that shows a number of a sweep shows the right one."""

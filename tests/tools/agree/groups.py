@@ -1,0 +1,185 @@
+"""Simulated groups whose trial actors are real: each makes the sweep's own trainable, and trains a loop of a kind.
+
+Only what Ray and processes do is simulated. What a loop saves, how far a checkpoint is behind its report, and where a
+trial goes on are as in a sweep.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from ray.air.execution._internal.tracked_actor import TrackedActor
+from ray.exceptions import RayTaskError
+
+from gaudi_tune.base.failure import Failure, FailureKind, fingerprint_of
+from gaudi_tune.group.errors import WorkerRaisedError, WorkersLostError
+from gaudi_tune.group.last_written import LastWritten
+from gaudi_tune.training.report_values import plain_report
+from gaudi_tune.training.session import WrittenCheckpoint
+from tests.tools.benchmarks.simulated_groups import REPORT_S, Clock, Groups, TrialActor
+
+Loop = Callable[[dict[str, Any], int, int], Iterator[tuple[dict[str, Any], bool]]]
+"""Yields each report of a trial after an epoch, and whether it comes with a checkpoint. It gets the configuration, that
+epoch, and how many reports the trial has made."""
+STATE = "state.json"
+
+
+class KilledError(BaseException):
+    """Takes the place of ``kill -9``."""
+
+
+class LostError(Exception):
+    """Raised by a loop where its process dies."""
+
+
+class Workers:
+    """The workers of a trial actor, in this process, in place of a WorkerGroup."""
+
+    outgrown = False
+
+    def __init__(self, loop: Loop, devices: str, log: Callable[[str, int, Mapping[str, Any], bool], None]) -> None:
+        self._loop, self.devices, self._log, self.used = loop, devices, log, False
+        self._save: Any = None
+        self._given: WrittenCheckpoint | None = None
+        """What came with the last report."""
+        self._written = LastWritten(None)
+
+    def start_trial(self, config: dict[str, Any], checkpoint: str | None, folder: str, reports: int) -> dict[str, Any]:
+        self._written.forget()
+        self.used, self._given, self._trial = True, None, Path(folder).name
+        self._scratch = Path(folder).parent / f".scratch-{self._trial}"
+        start = json.loads(Path(checkpoint, STATE).read_text()) if checkpoint else {"epoch": 0, "reports": 0}
+        self._written = LastWritten(Path(checkpoint) if checkpoint else None)
+        self._count = start["reports"]
+        self._reports = self._loop(dict(config), start["epoch"], start["reports"])
+        return self.next_report()
+
+    def next_report(self) -> dict[str, Any]:
+        if self._given is not None:
+            self._written.trial_continues(self._given)
+            self._given = None
+        try:
+            metrics, saves = next(self._reports)
+        except StopIteration:
+            return {"kind": "finished"}
+        except LostError as error:
+            raise WorkersLostError(str(error)) from error
+        except Exception as error:
+            failure = Failure(FailureKind.LOOP_ERROR, f"{type(error).__name__}: {error}", fingerprint_of(error))
+            raise WorkerRaisedError(failure) from error
+        self._count += 1
+        self._log(self._trial, self._count, metrics, saves)
+        written = None
+        if saves:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch.mkdir()
+            state = {"epoch": metrics["epoch"], "reports": self._count, "metrics": metrics}
+            (self._scratch / STATE).write_text(json.dumps(state))
+            self._given = written = WrittenCheckpoint(self._scratch)
+        self._save = self._written.to_save(written)
+        flags = {"saves": self._save is not None, "behind": self._written.behind, "reads_checkpoint": True}
+        return {"kind": "metrics", "metrics": plain_report(metrics), **flags}
+
+    def save(self, directory: str) -> None:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        self._save(Path(directory))
+
+    def exit(self) -> None:
+        self._written.forget()
+
+
+class _Failed:
+    def __init__(self, error: Exception) -> None:
+        self.error = RayTaskError("train", str(error), error).as_instanceof_cause()
+
+
+class RealActors(Groups):
+    """Simulated devices and time, and a real trainable for each trial actor."""
+
+    def __init__(self, count: int, loop: Loop, keep: Callable[[], None], kill_at: int | None = None) -> None:
+        """``keep`` keeps the files of the sweep as a kill leaves them, at that event."""
+        super().__init__(Clock(), count)
+        self._loop, self._keep, self._kill_at = loop, keep, kill_at
+        self.logged: dict[str, dict[int, dict[str, Any]]] = {}
+        """What the loops themselves wrote down: for each trial, its reports by their number."""
+        self.repeated: list[str] = []
+        """Reports that were not the same when they were made again."""
+
+    def note(self, trial: str, count: int, metrics: Mapping[str, Any], saves: bool) -> None:
+        """Write down a report of a loop."""
+        self.logged.setdefault(trial, {})[count] = {**metrics, "saves": saves}
+
+    def next(self, timeout: float | None = None) -> bool:
+        if self._kill_at is not None and self.handled >= self._kill_at:
+            self._keep()
+            raise KilledError
+        return super().next(timeout)
+
+    def add_actor(self, cls: Any, kwargs: Any, resource_request: Any, **callbacks: Any) -> TrackedActor:
+        tracked = super().add_actor(cls, kwargs, resource_request, **callbacks)
+        actor = self._actors[tracked]
+        trainable = cls.__ray_metadata__.modified_class(**kwargs)
+        trainable._new_group = lambda: self._workers_of(actor)
+        actor.trainable = trainable  # type: ignore[attr-defined]
+        return tracked
+
+    def _workers_of(self, actor: TrialActor) -> Workers:
+        return Workers(self._loop, " ".join(f"node:{number}" for number in actor.on), self.note)
+
+    def schedule_actor_task(
+        self, tracked_actor: TrackedActor, method_name: str, args: Any = None, kwargs: Any = None,
+        on_result: Any = None, on_error: Any = None, _return_future: bool = False,
+    ) -> Any:  # fmt: skip
+        def told(tracked: TrackedActor, answer: Any) -> None:
+            if not isinstance(answer, _Failed):
+                (on_result or (lambda *_: None))(tracked, answer)
+            elif on_error is not None:
+                on_error(tracked, answer.error)
+
+        return super().schedule_actor_task(tracked_actor, method_name, args, kwargs, told, on_error, _return_future)
+
+    def _call(self, takes: float, actor: TrialActor, function: Callable[[], Any]) -> None:
+        try:
+            answer = function()
+        except Exception as error:  # of the loop: Ray would hand it to the driver
+            answer = _Failed(error)
+        self._answer(takes, actor, answer)
+
+    def _train(self, actor: TrialActor, started: float) -> None:
+        actor.epoch += 1
+        took = REPORT_S * self._noise.uniform(0.9, 1.1) / 1.7 ** math.log2(len(actor.on))
+        self._call(took + started, actor, actor.trainable.train)  # type: ignore[attr-defined]
+
+    def _do_save(self, actor: TrialActor) -> None:
+        actor.saved_at = actor.epoch
+        self._call(0.2, actor, actor.trainable.save)  # type: ignore[attr-defined]
+
+    def _do_restore(self, actor: TrialActor, saved: Any) -> None:
+        actor.begin(actor.config, saved.metrics["training_iteration"])
+        self._call(0.2, actor, lambda: actor.trainable.restore(saved))  # type: ignore[attr-defined]
+
+    def _do_reset(self, actor: TrialActor, config: dict[str, Any], storage: Any, **more: Any) -> None:
+        actor.storage = storage
+        actor.begin(config)
+        self._call(0.1, actor, lambda: actor.trainable.reset(dict(config), storage=storage))  # type: ignore[attr-defined]
+
+    def _do_move_to(self, actor: TrialActor, place: Any) -> None:
+        super()._do_move_to(actor, place)
+        actor.trainable.move_to(place)  # type: ignore[attr-defined]
+
+
+def keep_files(folder: Path, kept: Path) -> None:
+    """Copy a sweep's folder as a kill would leave it; of databases what is committed."""
+    shutil.rmtree(kept, ignore_errors=True)
+    shutil.copytree(folder, kept, ignore=shutil.ignore_patterns("*.db", "*.db-*", ".scratch-*"))
+    for database in folder.rglob("*.db"):
+        target = kept / database.relative_to(folder)
+        with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(target)) as copy:
+            source.backup(copy)

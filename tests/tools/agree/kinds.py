@@ -1,0 +1,155 @@
+"""The kinds of sweeps that are compared, and how one is run."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler, MedianStoppingRule
+from ray.tune.search.basic_variant import BasicVariantGenerator
+from ray.tune.search.optuna import OptunaSearch
+
+from gaudi_tune import Budget, Experiment, build_tuner
+from gaudi_tune.base.files import SWEEP_FILE
+from gaudi_tune.define.experiment import as_name
+from gaudi_tune.devices.cpu import CPU
+from gaudi_tune.on_ray.tuner import SweepTuner
+from gaudi_tune.show.trackers.delivery import deliver_left
+from gaudi_tune.sweep.record.sweep_state import SweepState
+from tests.tools.agree.groups import KilledError, RealActors, keep_files
+from tests.tools.agree.loops import Curve
+from tests.tools.agree.places import Truth, disagreements
+from tests.tools.benchmarks.simulated_groups import without_ray
+
+SPACE: dict[str, Any] = {"x": tune.uniform(-1.0, 1.0)}
+GRID: dict[str, Any] = {"x": tune.grid_search([0.1 * number for number in range(8)])}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of sweep."""
+
+    curve: Curve = field(default_factory=Curve)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    space: Mapping[str, Any] = field(default_factory=lambda: SPACE)
+    objects: Callable[[], Mapping[str, Any]] = dict
+    """Makes objects of Ray's anew for each start."""
+    devices: int = 2
+    complete: bool = True
+    """Whether all its trials end."""
+
+
+KINDS: dict[str, Kind] = {
+    "default": Kind(),
+    **{f"scheduler {name}": Kind(options={"scheduler": name}) for name in ("asha", "hyperband", "median", "fifo")},
+    **{f"search {name}": Kind(options={"search": name}) for name in ("random", "tpe", "qmc", "nsgaii")},
+    **{f"saves {how}": Kind(Curve(saves=how)) for how in ("third", "better", "never")},
+    "saves third, fifo": Kind(Curve(saves="third"), {"scheduler": "fifo"}),
+    "saves better, fifo": Kind(Curve(saves="better"), {"scheduler": "fifo"}),
+    **{f"trial {how}": Kind(Curve(mishap=how)) for how in ("raises", "nan", "infinity", "loses", "early", "done")},
+    "raises, fifo, saves third": Kind(Curve(saves="third", mishap="raises"), {"scheduler": "fifo"}),
+    "loses, saves third": Kind(Curve(saves="third", mishap="loses"), {"scheduler": "fifo"}),
+    "several reports an epoch": Kind(Curve(each=2), {"scheduler": "fifo"}),
+    "counts from 0": Kind(Curve(from_0=True)),
+    "grid": Kind(space=GRID, objects=lambda: {"search_alg": BasicVariantGenerator()}, options={"num_samples": 1}),
+    "Ray's Optuna": Kind(objects=lambda: {"search_alg": OptunaSearch(seed=1)}),
+    "Ray's ASHA": Kind(objects=lambda: {"scheduler": ASHAScheduler(max_t=6, grace_period=1)}),
+    "Ray's median": Kind(objects=lambda: {"scheduler": MedianStoppingRule(grace_period=1)}),
+    "single values": Kind(space={**SPACE, "width": tune.choice([2])}),
+    "mixed space": Kind(space={**SPACE, "width": tune.randint(1, 5), "kind": tune.choice(["a", "b"])}),
+    "confirmation": Kind(options={"confirm": 1, "seeds": 2}),
+    "target": Kind(options={"target": 0.2}, complete=False),
+    "patience": Kind(options={"patience": 3}, complete=False),
+    "checkpoints at each report": Kind(options={"checkpoint_minutes": 0}),
+    "growth": Kind(options={"grow": "on"}, devices=4),
+    "one device": Kind(devices=1),
+    "many devices": Kind(devices=8),
+}
+
+
+class CheckedSweep:
+    """A sweep of a kind, with kills, and what its places say in the end."""
+
+    def __init__(self, name: str, kind: Kind, storage: Path, uri: str, *, seed: int = 0, kills: int = 0) -> None:
+        self.kind, self.storage, self.uri = kind, storage, uri
+        self.name = as_name(f"{name} {seed} {kills}")
+        self.folder = storage / self.name
+        self._seed, self._kills = seed, kills
+        self._logged: dict[str, dict[int, dict[str, Any]]] = {}
+        self._printed = io.StringIO()
+        self.truth = Truth({}, {})
+
+    def run(self) -> list[str]:
+        """Run it to its end, and return the disagreements."""
+        here, chance = Path.cwd(), random.Random(self.name)
+        with mock.patch.dict(os.environ, {"RAY_CHDIR_TO_TRIAL_DIR": "0"}), redirect_stdout(self._printed):
+            kills = [chance.randrange(4, 40) for _ in range(self._kills)]
+            for start, kill_at in enumerate([*kills, None]):
+                state = self._part(resumes=start > 0, kill_at=kill_at)
+                if state is not None:
+                    break
+        os.chdir(here)
+        assert state is not None, "the last part is not killed"
+        deliver_left(self.folder, self.uri)
+        searched = [trial for trial in state.trials.values() if not trial.confirms]
+        self.truth = Truth(
+            reports={
+                trial.number: {
+                    number: report
+                    for number, report in self._logged.get(trial.name, {}).items()
+                    if number <= trial.reports
+                }
+                for trial in searched
+            },
+            configs={
+                trial.number: {name: trial.began_with[name] for name in self.kind.space if name in trial.began_with}
+                for trial in searched
+            },
+        )
+        killed, complete = self._kills > 0, self.kind.complete
+        return disagreements(
+            self.folder, self.uri, self._printed.getvalue(), self.truth, killed=killed, complete=complete
+        )
+
+    def _part(self, *, resumes: bool, kill_at: int | None) -> SweepState | None:
+        """Run the sweep until it ends or is killed; return its state, None if it was killed."""
+        kept = self.storage / f".kept-{self.name}"
+        groups = RealActors(self.kind.devices, self.kind.curve.reports, partial(keep_files, self.folder, kept), kill_at)
+        groups.logged = self._logged
+        with without_ray(self.storage, groups, CPU):
+            tuner = self._tuner(resumes=resumes and (self.folder / SWEEP_FILE).is_file())
+            try:
+                tuner.fit()
+            except KilledError:
+                shutil.rmtree(self.folder)
+                kept.rename(self.folder)
+                return None
+        return tuner.run.state
+
+    def _tuner(self, *, resumes: bool) -> SweepTuner:
+        experiment = Experiment(
+            name="agree", train_loop=_never, space=self.kind.space, metric="loss", mode="min", budget=Budget(epochs=6)
+        )
+        options: dict[str, Any] = {"storage": self.storage, "tracking_uri": self.uri}
+        if resumes:
+            options["resume"] = self.name
+        else:
+            options |= {"name": self.name, "num_samples": 8, "seed": self._seed, "device": "cpu", "confirm": 0}
+            options |= self.kind.options
+        tuner = build_tuner(experiment, **{**options, **self.kind.objects()})
+        assert isinstance(tuner, SweepTuner)
+        return tuner
+
+
+def _never(config: dict[str, Any]) -> None:
+    raise AssertionError("the groups train their own loop")

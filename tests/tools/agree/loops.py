@@ -1,0 +1,76 @@
+"""The train loops of the sweeps: every report can be computed from the configuration and its number."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tests.tools.agree.groups import LostError
+
+Saves = Literal["every", "third", "better", "never"]
+Mishap = Literal["", "raises", "nan", "infinity", "loses", "early", "done"]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a loop reports, and when it saves."""
+
+    saves: Saves = "every"
+    mishap: Mishap = ""
+    """What happens to a third of the trials after their second report."""
+    each: int = 1
+    """How many reports an epoch has."""
+    from_0: bool = False
+    """Whether it counts epochs from 0."""
+
+    def loss(self, config: dict[str, Any], report: int) -> float:
+        """Return a report's loss: it falls, and goes up and down on the way."""
+        noise = random.Random(f"{config['x']} {report}").uniform(-0.4, 0.4)
+        return (config["x"] - 0.3) ** 2 + 1 / report + noise + 0.1 * config.get("width", 0)
+
+    def reports(self, config: dict[str, Any], epoch: int, done: int) -> Iterator[tuple[dict[str, Any], bool]]:
+        """Yield the reports of a trial that has made so many, and whether each comes with a checkpoint."""
+        strikes = bool(self.mishap) and random.Random(f"{config['x']}").random() < 1 / 3
+        losses = [self.loss(config, report) for report in range(1, done + 1)]
+        for report in range(done + 1, self.each * config["epochs"] + 1):
+            loss = self.loss(config, report)
+            if strikes and report == 3:
+                loss = self._strike(config, loss)
+                if math.isnan(loss) and self.mishap == "early":
+                    return
+            epoch = (report - 1) // self.each + (0 if self.from_0 else 1)
+            metrics = {"loss": loss, "epoch": epoch, "error": abs(config["x"]) + loss, "test_loss": loss + 1}
+            if strikes and report == 3 and self.mishap == "done":
+                metrics["done"] = True
+            yield metrics, self._is_saved(report, loss, losses)
+            losses.append(loss)
+
+    def _strike(self, config: dict[str, Any], loss: float) -> float:
+        match self.mishap:
+            case "raises":
+                raise ValueError(f"x={config['x']:.3f} is unlucky")
+            case "loses" if config["x"] not in _LOST:
+                _LOST.add(config["x"])
+                raise LostError("a worker is gone")
+            case "nan" | "early":
+                return math.nan
+            case "infinity":
+                return math.inf
+        return loss
+
+    def _is_saved(self, report: int, loss: float, losses: list[float]) -> bool:
+        match self.saves:
+            case "every":
+                return True
+            case "third":
+                return report % 3 == 0
+            case "better":
+                return all(loss < earlier for earlier in losses)
+        return False
+
+
+_LOST = set[float]()
+"""The trials whose workers were lost once, by their x."""

@@ -1,0 +1,209 @@
+"""The places where a number of a sweep stands, each read as its user reads it, and the truth to compare them with."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlflow.entities import Run
+from mlflow.tracking import MlflowClient
+
+from gaudi_tune.base.words import format_value
+from gaudi_tune.cli.sweeps import StoredSweep
+from gaudi_tune.sweep.search.stored_study import stored_trials, trial_summaries
+from tests.show.pictures.test_pictures import data_in
+from tests.tools.agree.groups import STATE
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A sweep as its loops wrote it down. Less is better."""
+
+    reports: Mapping[int, Mapping[int, Mapping[str, Any]]]
+    """For each trial of the search its reports that the sweep took, by their number."""
+    configs: Mapping[int, Mapping[str, Any]]
+    metric: str = "loss"
+    settled: dict[int, float | None] = field(default_factory=dict)
+
+    def finite(self, trial: int) -> dict[int, float]:
+        """Return the values that count, by report."""
+        values = {number: report[self.metric] for number, report in self.reports[trial].items()}
+        return {number: value for number, value in values.items() if math.isfinite(value)}
+
+    def best_of(self, trial: int) -> float | None:
+        """Return the best value of a trial."""
+        if trial in self.settled:
+            return self.settled[trial]
+        return min(self.finite(trial).values(), default=None)
+
+    def settle(self, trial: int, value: float | None) -> bool:
+        """Take the value of a trial that raised an error, and return whether it may be that.
+
+        It counts with the best report of those that the sweep had saved by then, which only the sweep knows.
+        """
+        self.settled[trial] = value
+        saved = {report[self.metric] for report in self.reports[trial].values() if report["saves"]}
+        return value is None or value in saved
+
+    @property
+    def best(self) -> float | None:
+        """The best value of the sweep."""
+        return min((value for trial in self.reports if (value := self.best_of(trial)) is not None), default=None)
+
+    def epochs_of(self, trial: int, value: float) -> set[int]:
+        """Return the epochs, from 1, in which a trial reported a value."""
+        reports = self.reports[trial]
+        from_0 = reports[min(reports)]["epoch"] == 0 if reports else False
+        return {int(one["epoch"]) + from_0 for one in reports.values() if one[self.metric] == value}
+
+
+def disagreements(folder: Path, uri: str, printed: str, truth: Truth, *, killed: bool, complete: bool) -> list[str]:
+    """Return what the places of a sweep say that is not so."""
+    summary = json.loads((folder / "summary.json").read_text())
+    wrong = [f"{place}: {text}" for place, text in _all(folder, uri, printed, truth, summary, killed=killed)]
+    if complete and not summary["complete"]:
+        wrong.append(f"summary.json: the sweep is not complete: {summary['ended_early']}")
+    return wrong
+
+
+def _all(
+    folder: Path, uri: str, printed: str, truth: Truth, summary: Mapping[str, Any], *, killed: bool
+) -> Iterator[tuple[str, str]]:
+    sweep = StoredSweep.find(folder, folder.parent)
+    raised = {trial["trial"] for trial in summary["trials"] if "why" in trial and "diverged" not in trial["why"]}
+    for trial in summary["trials"]:
+        if trial["trial"] in raised and not truth.settle(trial["trial"], trial["value"]):
+            yield "summary.json", f"trial {trial['trial']} has raised an error, and has {trial['value']}"
+    for place, found in {
+        "summary.json": _of_list(summary["trials"]),
+        "show --json": _of_list(sweep.trials),
+        "study": _of_list(trial_summaries(stored_trials(folder), sweep.file.objective)),
+    }.items():
+        except_for = raised if place == "study" else set()  # it has all reports of such a trial
+        yield from ((place, text) for text in _compared(found, truth, except_for))
+    yield from (("study", text) for text in _curves_of_study(folder, truth))
+    yield from (("best", text) for text in _best(folder, summary, sweep.brief()["best"], truth))
+    yield from (("printed", text) for text in _lines(printed, truth))
+    yield from (("show", text) for text in _lines("\n".join(sweep.lines(["gaudi-tune", "run"])), truth))
+    yield from (("report.html", text) for text in _page(folder, truth))
+    yield from (("result.json", text) for text in _results(folder, truth, killed=killed))
+    yield from (("MLflow", text) for text in _mlflow(folder.name, uri, truth, summary))
+
+
+def _of_list(trials: list[dict[str, Any]]) -> dict[int, tuple[Any, Any, Mapping[str, Any]]]:
+    return {trial["trial"]: (trial["value"], trial["at"], trial["config"]) for trial in trials}
+
+
+def _compared(
+    found: Mapping[int, tuple[Any, Any, Mapping[str, Any]]], truth: Truth, except_for: set[int]
+) -> Iterator[str]:
+    """Compare best values, where they were reported, and configurations, of all trials."""
+    if found.keys() != truth.reports.keys():
+        yield f"has the trials {sorted(found)}, not {sorted(truth.reports)}"
+    for trial in (found.keys() & truth.reports.keys()) - except_for:
+        value, at, config = found[trial]
+        best = truth.best_of(trial)
+        if value != best:
+            yield f"trial {trial} has {value}, not {best}"
+        elif best is not None and at not in truth.epochs_of(trial, best):
+            yield f"trial {trial} has {value} at {at}, not at {truth.epochs_of(trial, best)}"
+        if dict(config) != dict(truth.configs[trial]):
+            yield f"trial {trial} has {config}, not {truth.configs[trial]}"
+
+
+def _curves_of_study(folder: Path, truth: Truth) -> Iterator[str]:
+    for trial in stored_trials(folder):
+        number = int(trial.user_attrs.get("number", trial.number + 1))
+        reported = set(truth.finite(number).values()) if number in truth.reports else set()
+        if others := {value for value in trial.intermediate_values.values() if math.isfinite(value)} - reported:
+            yield f"trial {number} has {others}, which it never reported"
+
+
+def _best(folder: Path, summary: Mapping[str, Any], listed: float | None, truth: Truth) -> Iterator[str]:
+    best = summary["best"]
+    if best is None:
+        if truth.best is not None:
+            yield f"is none, not {truth.best}"
+        return
+    if not (best["value"] == listed == truth.best):
+        yield f"summary.json has {best['value']}, ls has {listed}, and the best report was {truth.best}"
+    for name in ("best", "best_saved"):
+        if (saved := summary[name]) is None:
+            continue
+        if saved["epoch"] not in truth.epochs_of(saved["trial"], saved["value"]):
+            yield f"{name}: trial {saved['trial']} did not report {saved['value']} at epoch {saved['epoch']}"
+        if saved["checkpoint"] is not None:
+            inside = json.loads(Path(saved["checkpoint"], STATE).read_text())["metrics"][truth.metric]
+            if inside != saved["value"]:
+                yield f"{name}: its checkpoint is that of {inside}, and is said to be that of {saved['value']}"
+
+
+def _lines(text: str, truth: Truth) -> Iterator[str]:
+    """Compare what a terminal shows: the lines of the best, and the last line of each trial with its best value."""
+    for trial, value, epoch in re.findall(r"^best        trial (\d+): \w+ (\S+) at epoch (\d+)", text, re.MULTILINE):
+        if value != format_value(truth.best):
+            yield f"the best is {value}, not {format_value(truth.best)}"
+        elif int(epoch) not in truth.epochs_of(int(trial), truth.best_of(int(trial)) or 0.0):
+            yield f"trial {trial} has its best at epoch {epoch}"
+    ended = re.findall(r"\] trial (\d+)  .*  loss (\S+) (?:\(best ([^),]+)\))?.*(?:finished|stopped early)", text)
+    shown = {trial: best or last for trial, last, best in ended}
+    for trial, value in shown.items():
+        best = truth.best_of(int(trial)) if int(trial) in truth.reports.keys() - truth.settled.keys() else None
+        if best is not None and abs(float(value) - best) > 1e-3 * max(1.0, abs(best)):
+            yield f"trial {trial} is shown with {value}, not {best}"
+
+
+def _page(folder: Path, truth: Truth) -> Iterator[str]:
+    rows = [row for row in data_in((folder / "report.html").read_text())["trials"] if not row["confirms"]]
+    if {row["number"] for row in rows} != truth.reports.keys():
+        yield f"has the trials {sorted(row['number'] for row in rows)}"
+    for row in rows:
+        if row["number"] in truth.reports and row["best"] != truth.best_of(row["number"]):
+            yield f"trial {row['number']} has {row['best']}, not {truth.best_of(row['number'])}"
+
+
+def _results(folder: Path, truth: Truth, *, killed: bool) -> Iterator[str]:
+    """Compare Ray's own files; after a kill they may lack reports."""
+    for trial, reports in truth.reports.items():
+        file = folder / f"trial-{trial:03d}" / "result.json"
+        lines = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
+        found = {line["training_iteration"]: line[truth.metric] for line in lines}
+        wanted = {number: report[truth.metric] for number, report in reports.items()}
+        for number, value in found.items():
+            if number not in wanted or repr(wanted[number]) != repr(value):
+                yield f"trial {trial} has {value} as report {number}, not {wanted.get(number)}"
+        if not killed and found.keys() != wanted.keys():
+            yield f"trial {trial} has the reports {sorted(found)}, not {sorted(wanted)}"
+
+
+def _mlflow(name: str, uri: str, truth: Truth, summary: Mapping[str, Any]) -> Iterator[str]:
+    client = MlflowClient(uri)
+    ids = [experiment.experiment_id for experiment in client.search_experiments()]
+    (parent,) = client.search_runs(ids, f"attributes.run_name = '{name}' and tags.kind = 'sweep'")
+    best = parent.data.metrics.get(f"best_{truth.metric}")
+    if best != truth.best:
+        yield f"the sweep has {best}, not {truth.best}"
+    of_parent = f"tags.kind = 'trial' and tags.`mlflow.parentRunId` = '{parent.info.run_id}'"
+    runs: list[Run] = client.search_runs(ids, of_parent)
+    current = {int(run.data.tags["trial"]): run for run in runs if run.data.tags.get("status") != "lost"}
+    if current.keys() != truth.reports.keys():
+        yield f"has the trials {sorted(current)}, not {sorted(truth.reports)}"
+    for trial in current.keys() & truth.reports.keys():
+        run = current[trial]
+        params = {key: run.data.params.get(key) for key in truth.configs[trial]}
+        if params != {key: str(value) for key, value in truth.configs[trial].items()}:
+            yield f"trial {trial} has the parameters {params}, not {truth.configs[trial]}"
+        shown = run.data.metrics.get(f"best_{truth.metric}")
+        wanted = truth.best_of(trial)
+        if shown != wanted and not (wanted is None and (shown is None or math.isnan(shown))):
+            yield f"trial {trial} has {shown} as its best, not {wanted}"
+        history = {point.value for point in client.get_metric_history(run.info.run_id, truth.metric)}
+        if others := {value for value in history if math.isfinite(value)} - set(truth.finite(trial).values()):
+            yield f"trial {trial} has {others}, which it never reported"
+        if lacks := set(truth.finite(trial).values()) - history:
+            yield f"trial {trial} lacks {lacks}"

@@ -1,0 +1,39 @@
+"""A few kinds of sweeps, on simulated groups, agree in every place; ``python -m tests.tools.agree`` has all of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.tools.agree.kinds import KINDS, CheckedSweep
+from tests.tools.agree.places import Truth, disagreements
+
+
+@pytest.mark.parametrize(
+    ("name", "kills"),
+    [("default", 0), ("saves third, fifo", 0), ("trial nan", 0), ("default", 1)],
+)
+def test_every_place_has_the_numbers_that_the_loops_wrote_down(
+    name: str, kills: int, tmp_path: Path, tracking_store: str
+) -> None:
+    assert CheckedSweep(name, KINDS[name], tmp_path, tracking_store, kills=kills).run() == []
+
+
+def test_a_wrong_number_is_found(tmp_path: Path, tracking_store: str) -> None:
+    sweep = CheckedSweep("planted", KINDS["scheduler fifo"], tmp_path, tracking_store)
+    assert sweep.run() == []
+    file = sweep.folder / "summary.json"
+    summary = json.loads(file.read_text())
+    (number, reports), *_ = sorted(sweep.truth.reports.items())
+    summary["best"]["value"] -= 0.5
+    summary["trials"][0]["value"] += 0.5
+    file.write_text(json.dumps(summary))
+    truth: Truth = sweep.truth
+    found = disagreements(sweep.folder, tracking_store, "", truth, killed=False, complete=True)
+    assert any(line.startswith(f"summary.json: trial {number} has ") for line in found)
+    assert any(line.startswith("best: summary.json has ") for line in found)
+    other = Truth({**truth.reports, number: {1: {**reports[1], "loss": -9.0}}}, truth.configs)
+    lines = disagreements(sweep.folder, tracking_store, "", other, killed=False, complete=True)
+    assert {"study", "MLflow", "report.html", "result.json"} <= {line.partition(":")[0] for line in lines}
