@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import gaudi_tune
+from gaudi_tune.show.trackers import tracker
 
 SCRIPTS = ("main", "tune_script")
 """Functions whose example is a script."""
@@ -20,15 +21,19 @@ DEFINITIONS = ("Budget", "Experiment", "Recipe", "TrialConfig", "WithPrior")
 """What a user defines: each has an example."""
 
 
+TO_EXTEND = {"Tracker": tracker.Tracker}
+"""What a developer of this project extends."""
+
+
 def docstring_of(name: str) -> str:
-    return inspect.getdoc(getattr(gaudi_tune, name)) or ""
+    return inspect.getdoc(TO_EXTEND.get(name) or getattr(gaudi_tune, name)) or ""
 
 
 def test_definitions_have_an_example() -> None:
-    assert [name for name in DEFINITIONS if ">>>" not in docstring_of(name)] == []
+    assert [name for name in (*DEFINITIONS, *TO_EXTEND) if ">>>" not in docstring_of(name)] == []
 
 
-@pytest.mark.parametrize("name", [name for name in gaudi_tune.__all__ if ">>>" in docstring_of(name)])
+@pytest.mark.parametrize("name", [name for name in (*gaudi_tune.__all__, *TO_EXTEND) if ">>>" in docstring_of(name)])
 def test_an_example_does_what_it_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     example = doctest.DocTestParser().get_doctest(docstring_of(name), {"__name__": name}, name, None, None)

@@ -11,7 +11,33 @@ from gaudi_tune.show.view import View
 
 
 class Tracker(View, Protocol):
-    """A view that people look at later, in another program."""
+    """A view that people look at later, in another program.
+
+    A new one is a class in a file of its own here, which :data:`TRACKERS` names:
+
+    >>> from gaudi_tune.sweep.record.events import Reported
+    >>> class Printed:
+    ...     name, address, hint = "printed", "this terminal", ""
+    ...
+    ...     def show(self, event, state):
+    ...         if isinstance(event, Reported):
+    ...             print(f"trial {event.trial:03d}, step {event.step}: {event.point[0]}")
+    ...
+    ...     def tick(self, state):
+    ...         pass  # nothing is due from time to time
+    ...
+    ...     def flush(self):
+    ...         pass  # everything is there at once
+    ...
+    ...     def load_line(self):
+    ...         return None
+    ...
+    ...     def close(self):
+    ...         return ""
+    >>> tracker = Printed()
+    >>> tracker.show(Reported(trial=1, step=2, point=(0.25,), metrics={"score": 0.25}, config={"x": 0.5}), state=None)
+    trial 001, step 2: 0.25
+    """
 
     name: str
     """The name in the summary, for example "mlflow"."""
