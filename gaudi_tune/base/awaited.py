@@ -6,15 +6,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from gaudi_tune.base.files import GROUPS_FOLDER
+
 Awaited: TypeAlias = Literal["devices", "workers", "report"]
 """In this order: Ray's placement of the workers; their processes, imports and devices; the loop's first report."""
-FOLDER = "worker_groups"
-"""The folder of the worker groups in that of the sweep."""
 
 
 def note_awaited(sweep: Path, trial: str, awaited: Awaited | None) -> None:
     """Note what a trial waits for; None: for nothing. Without the note the sweep continues all the same."""
-    file = sweep / FOLDER / f"{trial}.awaits"
+    file = sweep / GROUPS_FOLDER / f"{trial}.awaits"
     with suppress(OSError):
         if awaited is None:
             file.unlink(missing_ok=True)
@@ -26,5 +26,5 @@ def note_awaited(sweep: Path, trial: str, awaited: Awaited | None) -> None:
 def read_awaited(sweep: Path, trial: str) -> str:
     """Return what a trial waits for; "" if that is not noted."""
     with suppress(OSError, UnicodeError):
-        return (sweep / FOLDER / f"{trial}.awaits").read_text()
+        return (sweep / GROUPS_FOLDER / f"{trial}.awaits").read_text()
     return ""

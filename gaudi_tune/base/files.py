@@ -68,12 +68,6 @@ def open_regular_file(path: Path) -> BinaryIO:
     return file
 
 
-def read_regular_file(path: Path) -> bytes:
-    """Return the content of a file, as :func:`open_regular_file` opens it."""
-    with open_regular_file(path) as file:
-        return file.read()
-
-
 def read_json_text(path: Path) -> bytes:
     """Return the text of a JSON file, as :func:`open_regular_file` opens it.
 

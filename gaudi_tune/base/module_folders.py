@@ -19,13 +19,6 @@ def note_own_ray(folders: Sequence[str]) -> None:
     _folders_of_own_rays[ray.get_runtime_context().gcs_address] = folders
 
 
-def uses_own_ray() -> bool:
-    """Whether this process has started the Ray that it uses."""
-    import ray
-
-    return ray.is_initialized() and ray.get_runtime_context().gcs_address in _folders_of_own_rays
-
-
 def folders_unknown_to_workers() -> list[str]:
     """Return the folders in which this process finds modules, but a worker of its Ray would not. Where it has no Ray
     yet, these are the folders that the workers of a new one must be given.

@@ -11,8 +11,8 @@ import ray
 from optuna.samplers import BaseSampler
 from ray import tune
 
-from gaudi_tune.base.awaited import FOLDER as GROUPS_FOLDER
 from gaudi_tune.base.errors import SweepError, shown_plainly, written
+from gaudi_tune.base.files import GROUPS_FOLDER
 from gaudi_tune.base.kept_in_process import NO_RESTORE
 from gaudi_tune.base.process import changed_environment, prepare_terminal, temporary_environment
 from gaudi_tune.base.words import as_text
@@ -67,6 +67,16 @@ def build_tuner(
 
     Everything is decided and checked here. Only ``fit()`` starts Ray and workers, and writes files. It starts Ray on
     this machine unless this process has joined one; ``ray.shutdown()`` ends it.
+
+    >>> from gaudi_tune import Experiment, build_tuner, report, tune
+    >>> def train_loop(config):
+    ...     for epoch in range(1, config["epochs"] + 1):
+    ...         report({"loss": abs(config["lr"] - 0.01) + 1 / epoch})  # train your epoch here
+    >>> experiment = Experiment(train_loop=train_loop, space={"lr": tune.loguniform(1e-4, 1e-1)}, metric="loss")
+    >>> tuner = build_tuner(experiment, num_samples=8, device="cpu", name="first")
+    sweep   first: 8 trials, ...
+    >>> tuner.plan.options.num_samples  # tuner.fit() trains them
+    8
 
     Args:
         experiment: What to tune; or, as for Ray's Tuner, a train function or a class, with its ``param_space``.

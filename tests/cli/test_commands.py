@@ -495,3 +495,13 @@ def test_a_reader_may_leave(command: str, tmp_path: Path) -> None:
     os.close(writes)
     assert done.returncode in (0, 141)  # argparse takes no notice
     assert done.stderr == ""
+
+
+def test_the_line_of_a_script_that_fails_is_shown(tmp_path: Path) -> None:
+    """It names the hyperparameter of a range that Ray Tune cannot make."""
+    script = tmp_path / "my.py"
+    script.write_text('from ray import tune\nspace = {\n    "momentum": tune.loguniform(0, 1),\n}\n')
+    with pytest.raises(
+        SweepError, match=r"greater than 0.*my\.py, line 3\) in .*\"momentum\": tune.loguniform\(0, 1\)"
+    ):
+        load_experiment(str(script))

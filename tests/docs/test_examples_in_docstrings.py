@@ -17,8 +17,8 @@ from gaudi_tune.show.trackers import tracker
 
 SCRIPTS = ("main", "tune_script")
 """Functions whose example is a script."""
-DEFINITIONS = ("Budget", "Experiment", "Recipe", "TrialConfig", "WithPrior")
-"""What a user defines: each has an example."""
+DEFINITIONS = ("Budget", "Experiment", "Recipe", "TrialConfig", "WithPrior", "build_tuner")
+"""What a user defines, and what plans it: each has an example."""
 
 
 TO_EXTEND = {"Tracker": tracker.Tracker}

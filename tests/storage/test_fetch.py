@@ -173,7 +173,7 @@ def test_one_of_two_machines_gets_a_sweep(address: str, monkeypatch: pytest.Monk
         take(remote, seen, Owner(id="second"))
 
 
-def test_what_another_machine_has_continued_is_moved_aside_here(address: str) -> None:
+def test_a_copy_that_another_machine_has_overtaken_is_moved_aside(address: str) -> None:
     owned(address, ended=True)
     folder, _ = fetch_to_resume(address, "earlier")
     fetch_rest(address, "earlier")

@@ -68,9 +68,7 @@ def checkpoint(folder: Path, place: str, report: int, size: int = 1000) -> Path:
     return written
 
 
-def test_what_a_sweep_writes_is_there_soon_and_what_it_deletes_goes(
-    folder: Path, running: Mirror, store: ObjectStore
-) -> None:
+def test_files_of_a_sweep_are_there_soon_and_deleted_ones_go(folder: Path, running: Mirror, store: ObjectStore) -> None:
     there = lambda: store.objects(f"{folder.name}/")  # noqa: E731
     first = checkpoint(folder, "trial-001/checkpoint_000000", 1, 9 * 2**20)
     (folder / "trial-001" / "result.json").write_text("{}\n")
@@ -149,7 +147,7 @@ def test_a_storage_that_comes_back_gets_everything(
     assert {"state.log", "trial-001/checkpoint_000000/seal.json"} <= {*store.objects(f"{folder.name}/")}
 
 
-def test_what_it_never_gets_is_said(
+def test_a_storage_that_lacks_something_at_the_end_is_named(
     folder: Path, running: Mirror, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mirror_module, "GIVE_UP_AFTER_S", 1.0)
