@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
@@ -324,13 +324,14 @@ class WarmTrainable(tune.Trainable):
 
     def _save_in(self, directory: str | None) -> Saved:
         folder = name_checkpoint(self, f"checkpoint_{self._written_progress:06d}")
-        with tempfile.TemporaryDirectory() as temporary:  # each attempt gets an empty folder
-            try:
-                return super().save(directory or temporary)
-            except OSError:
-                if folder is not None:  # a partial copy would fill the disk further
-                    shutil.rmtree(folder, ignore_errors=True)
-                raise
+        if folder is None:  # outside Tune
+            return super().save(directory)
+        with ExitStack() as if_it_fails:
+            # A part of a checkpoint would fill the disk further, and keep its name from the next attempt.
+            if_it_fails.callback(shutil.rmtree, folder, ignore_errors=True)
+            saved = super().save(str(folder))
+            if_it_fails.pop_all()
+        return saved
 
     def restore(self, checkpoint_path: Saved) -> None:
         """Restore as Tune does, even if the checkpoint is gone.

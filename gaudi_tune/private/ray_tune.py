@@ -203,7 +203,7 @@ def keep_checkpoints(trial: Trial, checkpoints: list[Saved], *, latest: bool) ->
 
 
 class _NamedStorage(StorageContext):
-    """A storage whose next checkpoint has a given name."""
+    """A storage whose next checkpoint has a given name, and is written where it stays."""
 
     name = ""
 
@@ -211,10 +211,15 @@ class _NamedStorage(StorageContext):
     def checkpoint_dir_name(self) -> str:
         return self.name
 
+    def persist_current_checkpoint(self, checkpoint: tune.Checkpoint) -> tune.Checkpoint:
+        if checkpoint.path != self.checkpoint_fs_path:
+            return super().persist_current_checkpoint(checkpoint)
+        return tune.Checkpoint(checkpoint.path, filesystem=self.storage_filesystem)
+
 
 def name_checkpoint(trainable: tune.Trainable, name: str) -> Path | None:
-    """Have a trainable copy its next checkpoint to a new folder in that of its trial, and return the folder; None
-    outside Tune.
+    """Have a trainable keep its next checkpoint in a new folder in that of its trial, and return the folder; None
+    outside Tune. A checkpoint that is saved there is not copied.
 
     If there is a folder of this name, the new one has a number at its end. Tune (Ray 2.60) counts checkpoints, so its
     names do not tell after which epoch one was written, and has no setting for it.

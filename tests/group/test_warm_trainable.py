@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -14,15 +15,16 @@ import psutil
 import pytest
 import ray
 from ray import cloudpickle, tune
+from ray.train._internal.storage import StorageContext
 from ray.tune.result import TRAINING_ITERATION
 from ray.tune.utils.util import flatten_dict
 
-from gaudi_tune.base import names
+from gaudi_tune.base import files, names
 from gaudi_tune.base.place import Place
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.group.errors import LostTooOftenError, WorkerRaisedError
 from gaudi_tune.group.trainer import WorkerGroupSpec
-from gaudi_tune.group.warm_trainable import warm_trainable
+from gaudi_tune.group.warm_trainable import WarmTrainable, warm_trainable
 from gaudi_tune.training.checkpoint import Seal, read_seal, seal
 from tests.helpers.host import Hosted
 from tests.helpers.loops import any_loop
@@ -256,3 +258,35 @@ def test_data_of_a_loop_is_sent_once() -> None:
     actor = ray.remote(cloudpickle.loads(registered))
     cloudpickle.loads(registered)
     assert len(cloudpickle.dumps(actor.__ray_metadata__.modified_class)) < 1.5 * len(carried)
+
+
+class FullAtFirst(WarmTrainable):
+    """One whose first attempt to save finds the disk full."""
+
+    def setup(self, config: dict[str, Any]) -> None:  # type: ignore[override]
+        self.folder, self._usual_place, self.attempts = "", Place(1), 0
+        self._begin(config)
+
+    def step(self) -> dict[str, Any]:
+        return {"score": 0.5}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        self.attempts += 1
+        assert list(Path(checkpoint_dir).iterdir()) == []
+        Path(checkpoint_dir, "state").write_text("a part")
+        if self.attempts == 1:
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+
+def test_a_checkpoint_is_written_where_it_stays_and_an_attempt_that_failed_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ray.train._internal.storage._get_ray_train_session_dir", lambda: str(tmp_path / "session"))
+    monkeypatch.setattr("ray.train._internal.storage._pyarrow_fs_copy_files", None)  # nothing is copied
+    monkeypatch.setattr(files, "RETRY_AFTER_S", 0.01)
+    trainable = FullAtFirst(storage=StorageContext(str(tmp_path), "sweep", trial_dir_name="trial-001"))
+    trainable.train()
+    saved = trainable.save()
+    assert trainable.attempts == 2
+    assert saved.checkpoint.path == str(tmp_path / "sweep" / "trial-001" / "checkpoint_000000")
+    assert [folder.name for folder in (tmp_path / "sweep" / "trial-001").glob("checkpoint_*")] == ["checkpoint_000000"]

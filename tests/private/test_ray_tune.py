@@ -164,6 +164,12 @@ def test_a_trainable_saves_into_the_folder_that_it_names(tmp_path: Path, monkeyp
         folder = ray_tune.name_checkpoint(trainable, "checkpoint_000010")
         saved: ray_tune.Saved = trainable.save()
         assert saved.checkpoint.path == str(folder) == str(tmp_path / "sweep" / "trial-001" / expected)
+    folder = ray_tune.name_checkpoint(trainable, "checkpoint_000020")
+    with monkeypatch.context() as patched:
+        patched.setattr("ray.train._internal.storage._pyarrow_fs_copy_files", None)  # it is written where it stays
+        in_place: ray_tune.Saved = trainable.save(str(folder))
+    assert in_place.checkpoint.path == str(folder)
+    assert Path(in_place.checkpoint.path, "state").is_file()
     assert saved.metrics[TRAINING_ITERATION] == 1
     other = Counting()
     assert ray_tune.name_checkpoint(other, "any") is None
