@@ -14,10 +14,10 @@ from gaudi_tune.on_ray.checkpoint_cleanup import CheckpointCleanup
 from gaudi_tune.on_ray.conclusion import Conclusion
 from gaudi_tune.on_ray.device_moves import DeviceMoves
 from gaudi_tune.on_ray.ending import EarlyEnd
-from gaudi_tune.on_ray.given.rays_scheduler import RaysScheduler
-from gaudi_tune.on_ray.given.rays_search import source_of
-from gaudi_tune.on_ray.given.users_callback import UsersCallback
-from gaudi_tune.on_ray.given.users_stop import UsersStop
+from gaudi_tune.on_ray.given.ray_scheduler import RayScheduler, ray_scheduler_of
+from gaudi_tune.on_ray.given.ray_search import source_of
+from gaudi_tune.on_ray.given.user_callback import UserCallback
+from gaudi_tune.on_ray.given.user_stop import UserStop
 from gaudi_tune.on_ray.leaving import Leaving
 from gaudi_tune.on_ray.reports import Reports
 from gaudi_tune.on_ray.scheduler import SweepScheduler
@@ -38,8 +38,6 @@ from gaudi_tune.storage.mirror import Mirror
 from gaudi_tune.storage.remote import address_below
 from gaudi_tune.sweep.policies.schedulers.factory import scheduler_kind
 from gaudi_tune.sweep.policies.schedulers.fifo import Fifo
-from gaudi_tune.sweep.policies.schedulers.given import GivenScheduler
-from gaudi_tune.sweep.policies.schedulers.population import Population
 from gaudi_tune.sweep.policies.stopping import StoppingRules
 from gaudi_tune.sweep.record.device_time import DeviceTime
 from gaudi_tune.sweep.record.sweep_state import SweepState
@@ -63,10 +61,10 @@ def assemble(plan: Plan, trackers: Sequence[Tracker]) -> SweepRun:
         plan.budget, plan.objectives, plan.experiment.search_space
     )
     device_moves = DeviceMoves(plan, state, proposer, policy, announcer.tell)
-    stopping, user_stop = StoppingRules(options), UsersStop(objects.stop)
+    stopping, user_stop = StoppingRules(options), UserStop(objects.stop)
     reports = Reports(plan, state, proposer, announcer, early_end, device_moves, stopping, user_stop)
-    is_of_ray = isinstance(policy, Population | GivenScheduler)
-    make_scheduler = partial(RaysScheduler, plan) if is_of_ray else SweepScheduler
+    ray_scheduler = ray_scheduler_of(plan, policy)
+    make_scheduler = SweepScheduler if ray_scheduler is None else partial(RayScheduler, ray_scheduler, plan)
     scheduler = make_scheduler(
         policy,
         state,
@@ -87,7 +85,7 @@ def assemble(plan: Plan, trackers: Sequence[Tracker]) -> SweepRun:
     # What is kept, and how the sweep ends: the summary needs all of the above.
     stop = {} if objects.stop is None else objects.stop
     user_callbacks = [
-        UsersCallback(callback, stop=stop, num_samples=plan.num_samples, total_num_samples=plan.num_samples)
+        UserCallback(callback, stop=stop, num_samples=plan.num_samples, total_num_samples=plan.num_samples)
         for callback in objects.callbacks
     ]
     on_disk = StateOnDisk(

@@ -16,7 +16,7 @@ from gaudi_tune.group.report import Report
 from gaudi_tune.on_ray.announcer import Announcer
 from gaudi_tune.on_ray.device_moves import DeviceMoves
 from gaudi_tune.on_ray.ending import EarlyEnd
-from gaudi_tune.on_ray.given.users_stop import UsersStop
+from gaudi_tune.on_ray.given.user_stop import UserStop
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.trials import number_of
 from gaudi_tune.sweep.policies.stopping import StoppingRules
@@ -40,7 +40,7 @@ class Reports:
         early_end: EarlyEnd,
         device_moves: DeviceMoves,
         stopping: StoppingRules,
-        user_stop: UsersStop,
+        user_stop: UserStop,
     ) -> None:
         """Begin without a report."""
         self._plan, self._state, self._proposer, self._announcer = plan, state, proposer, announcer

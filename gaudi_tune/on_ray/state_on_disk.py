@@ -13,7 +13,7 @@ from ray.tune.experiment import Trial
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.base.kept_in_process import KeptInProcess
-from gaudi_tune.on_ray.given.users_callback import UsersCallback
+from gaudi_tune.on_ray.given.user_callback import UserCallback
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.tune_files import finish_restore, make_tune_part
 from gaudi_tune.private.tune_state import StateKeeper
@@ -38,7 +38,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         state: SweepState,
         scheduler: SweepScheduler,
         proposer: Proposer,
-        callbacks: Sequence[UsersCallback],
+        callbacks: Sequence[UserCallback],
         flush_trackers: Callable[[], object],
         *,
         resumed: bool,

@@ -40,8 +40,8 @@ from gaudi_tune.on_ray.checkpoint_cleanup import CheckpointCleanup
 from gaudi_tune.on_ray.conclusion import Conclusion
 from gaudi_tune.on_ray.device_moves import DeviceMoves
 from gaudi_tune.on_ray.ending import EarlyEnd
-from gaudi_tune.on_ray.given.users_callback import UsersCallback
-from gaudi_tune.on_ray.given.users_stop import UsersStop
+from gaudi_tune.on_ray.given.user_callback import UserCallback
+from gaudi_tune.on_ray.given.user_stop import UserStop
 from gaudi_tune.on_ray.leaving import Leaving
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.search_errors import SearchErrors
@@ -85,12 +85,12 @@ class SweepRun(KeptInProcess, tune.Callback):
     """Takes requests of people, from any thread."""
     device_moves: DeviceMoves
     stopping: StoppingRules
-    user_stop: UsersStop
+    user_stop: UserStop
     scheduler: SweepScheduler
     """The scheduler that Tune calls."""
     searcher: TuneSearcher
     """The searcher that Tune asks."""
-    user_callbacks: Sequence[UsersCallback]
+    user_callbacks: Sequence[UserCallback]
     on_disk: StateOnDisk
     """Keeps the state on disk; Tune calls it as another callback."""
     mirror: Mirror | None

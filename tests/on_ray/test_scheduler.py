@@ -16,7 +16,7 @@ from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
-from gaudi_tune.on_ray.given.rays_scheduler import RaysScheduler
+from gaudi_tune.on_ray.given.ray_scheduler import RayScheduler, ray_scheduler_of
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.private.ray_tune import pbt_states
 from gaudi_tune.sweep.policies.schedulers.fifo import Fifo
@@ -38,10 +38,10 @@ class Controller:
 
     def __init__(self, policy: Scheduler, state: SweepState, groups: int = 2, given: Any = None) -> None:
         self.state = state
-        objects = GivenObjects(scheduler=given)
-        plan: Any = SimpleNamespace(budget=BUDGET, objectives=[SCORE], objects=objects)
-        is_of_ray = isinstance(policy, Population | GivenScheduler)
-        make = partial(RaysScheduler, plan) if is_of_ray else SweepScheduler
+        objects, options = GivenObjects(scheduler=given), SimpleNamespace(scheduler="given")
+        plan: Any = SimpleNamespace(budget=BUDGET, objectives=[SCORE], objects=objects, options=options)
+        ray_scheduler = ray_scheduler_of(plan, policy)
+        make = SweepScheduler if ray_scheduler is None else partial(RayScheduler, ray_scheduler, plan)
         self.scheduler = make(policy, state, groups, reported=lambda *_: TrialScheduler.CONTINUE)
         self.trials: dict[int, Trial] = {}
 
@@ -185,16 +185,16 @@ def test_no_pending_trial_is_named_for_its_actor_may_just_be_starting(kind: type
     assert sweep.chosen() is None
 
 
-def population() -> tuple[Controller, RaysScheduler]:
+def population() -> tuple[Controller, RayScheduler]:
     sweep = Controller(Population(BUDGET, [SCORE], SPACE), Fed(epochs=27).state)
-    assert isinstance(sweep.scheduler, RaysScheduler)
+    assert isinstance(sweep.scheduler, RayScheduler)
     return sweep, sweep.scheduler
 
 
 def test_what_a_trial_of_a_population_saved_since_it_was_last_compared_may_be_taken_over() -> None:
     sweep, scheduler = population()
     trial = sweep.add(1)
-    pbt_states(scheduler.rays)[trial].last_perturbation_time = 6
+    pbt_states(scheduler.ray)[trial].last_perturbation_time = 6
     assert [scheduler.may_be_taken_over(trial, progress) for progress in (5, 6, 7)] == [False, True, True]
     unknown = Trial("trainable", trial_id="2", experiment_tag="2_", stub=True)
     assert not scheduler.may_be_taken_over(unknown, 7)
@@ -206,15 +206,15 @@ def test_a_population_knows_its_scores_after_a_resume() -> None:
     for number, score in ((1, 0.9), (2, 0.1)):
         trial = sweep.add(number)
         result = {"epoch": 9, "training_iteration": 9, "score": score}
-        before.rays._save_trial_state(pbt_states(before.rays)[trial], 9, result, trial)
+        before.ray._save_trial_state(pbt_states(before.ray)[trial], 9, result, trial)
     after.set_state(before.get_state())
     trials = [resumed.add(number) for number in (1, 2)]
-    assert after.rays._quantiles() == ([trials[1]], [trials[0]])
+    assert after.ray._quantiles() == ([trials[1]], [trials[0]])
 
 
-def of_ray(scheduler: TrialScheduler, groups: int = 2) -> tuple[Controller, RaysScheduler]:
+def of_ray(scheduler: TrialScheduler, groups: int = 2) -> tuple[Controller, RayScheduler]:
     sweep = Controller(GivenScheduler(BUDGET, [SCORE], SPACE), Fed(epochs=27).state, groups, scheduler)
-    assert isinstance(sweep.scheduler, RaysScheduler)
+    assert isinstance(sweep.scheduler, RayScheduler)
     return sweep, sweep.scheduler
 
 

@@ -34,7 +34,7 @@ from gaudi_tune.define.options import RAYS, RAYS_POPULATION, SweepOptions
 from gaudi_tune.define.ranges import WithPrior, is_range
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.given.configs import noted, with_configs
-from gaudi_tune.on_ray.given.rays_search import count_proposals, is_grid, needs_variants, source_of, space_of_variants
+from gaudi_tune.on_ray.given.ray_search import count_proposals, is_grid, needs_variants, source_of, space_of_variants
 from gaudi_tune.plan.apply import SET_BY_OPTIONS
 from gaudi_tune.private.ray_tune import (
     goal_of,
@@ -48,6 +48,15 @@ from gaudi_tune.training.report_values import as_float
 
 if TYPE_CHECKING:
     from gaudi_tune.training.session import TrainLoop
+
+REFUSED_SCHEDULERS: Mapping[type[TrialScheduler], str] = {
+    ResourceChangingScheduler: "the devices of a trial are the sweep's to move; give its base_scheduler, and grow='on'",
+    PopulationBasedTrainingReplay: "it gives one trial a configuration that no space has; run it with ray.tune.Tuner, "
+    "or have the train loop follow the schedule",
+    HyperBandScheduler: "it compares only trials that it knows from the beginning, and a sweep proposes one after "
+    "another; give HyperBandForBOHB, which waits until a bracket is full",
+}
+"""What no sweep can do, with what to write instead."""
 
 
 def read_arguments(
@@ -151,6 +160,12 @@ def _with_constants(
     train_loop(nested)
 
 
+def check_is_object(argument: str, value: Any) -> None:
+    """Check that a value is no class, which people often give in place of an object."""
+    if isinstance(value, type):
+        raise SweepError(f"{argument}={value.__name__} is a class; give an object, {value.__name__}(...)")
+
+
 def read_callbacks(callbacks: Any) -> Sequence[tune.Callback]:
     """Return the callbacks, if they are callbacks of Ray Tune."""
     if isinstance(callbacks, tune.Callback) or not isinstance(callbacks, Sequence):
@@ -158,8 +173,7 @@ def read_callbacks(callbacks: Any) -> Sequence[tune.Callback]:
             f"callbacks={written(callbacks)}: give a list of callbacks, such as callbacks=[TBXLoggerCallback()]"
         )
     for callback in callbacks:
-        if isinstance(callback, type):
-            raise SweepError(f"callbacks: {callback.__name__} is a class; give an object, {callback.__name__}()")
+        check_is_object("callbacks", callback)
         if not isinstance(callback, tune.Callback):
             raise SweepError(
                 f"callbacks: {written(callback)} is no ray.tune.Callback; derive it from that, or call it in the train "
@@ -182,9 +196,8 @@ def read_stop(stop: Any) -> Any:
         return dict(stop)
     if isinstance(stop, list | tuple) and stop and all(isinstance(part, Stopper) for part in stop):
         return CombinedStopper(*stop)
-    if isinstance(stop, type) and issubclass(stop, Stopper):
-        raise SweepError(f"stop: {stop.__name__} is a class; give an object, {stop.__name__}(...)")
-    if callable(stop) and not isinstance(stop, type) and _takes_two(stop):
+    check_is_object("stop", stop)
+    if callable(stop) and _takes_two(stop):
         return stop
     raise SweepError(
         f"stop={written(stop)}: give numbers by metric, {example}; a function of a trial's id and its result; or a "
@@ -221,8 +234,7 @@ def epochs_of(objects: GivenObjects, experiment: Experiment, options: SweepOptio
 def take_scheduler(changes: dict[str, Any]) -> TrialScheduler | None:
     """Return the scheduler of Ray's among changes of the options, which then have its name; None if there is none."""
     scheduler = changes.get("scheduler")
-    if isinstance(scheduler, type):
-        raise SweepError(f"scheduler={scheduler.__name__} is a class; give an object, {scheduler.__name__}(...)")
+    check_is_object("scheduler", scheduler)
     if not isinstance(scheduler, TrialScheduler):
         return None
     changes["scheduler"], scheduler = read_scheduler(scheduler)
@@ -234,20 +246,10 @@ def take_scheduler(changes: dict[str, Any]) -> TrialScheduler | None:
 def read_scheduler(scheduler: TrialScheduler) -> tuple[str, TrialScheduler | None]:
     """Return the name that the options have for a scheduler of Ray's, and the scheduler, unless it is our own fifo."""
     kind = type(scheduler).__name__
-    if isinstance(scheduler, ResourceChangingScheduler):
-        raise SweepError(
-            f"scheduler={kind}: the devices of a trial are the sweep's to move; give its base_scheduler, and grow='on'"
-        )
-    if isinstance(scheduler, PopulationBasedTrainingReplay):
-        raise SweepError(
-            f"scheduler={kind}: it gives one trial a configuration that no space has; run it with ray.tune.Tuner, or "
-            f"have the train loop follow the schedule"
-        )
-    if type(scheduler) is HyperBandScheduler:
-        raise SweepError(
-            f"scheduler={kind}: it compares only trials that it knows from the beginning, and a sweep proposes "
-            f"one after another; give HyperBandForBOHB, which waits until a bracket is full"
-        )
+    for refused, instead in REFUSED_SCHEDULERS.items():
+        # Of what is derived from HyperBand, HyperBandForBOHB works.
+        if type(scheduler) is refused or (refused is not HyperBandScheduler and isinstance(scheduler, refused)):
+            raise SweepError(f"scheduler={kind}: {instead}")
     if type(scheduler) is FIFOScheduler:
         return "fifo", None
     prefix = RAYS_POPULATION if isinstance(scheduler, PopulationBasedTraining) else RAYS
@@ -363,28 +365,21 @@ def read_search(search_alg: Any) -> tuple[Any, int | None]:
     max_concurrent = None
     if isinstance(search_alg, ConcurrencyLimiter):
         if search_alg.batch:
-            raise SweepError(
-                "search_alg=ConcurrencyLimiter(batch=True): a sweep tells of each trial when it ends; leave batch out"
-            )
+            raise SweepError("search_alg=ConcurrencyLimiter(batch=True): each trial counts as it ends; leave batch out")
         max_concurrent, search_alg = search_alg.max_concurrent, search_alg.searcher
-    kind = search_alg.__name__ if isinstance(search_alg, type) else type(search_alg).__name__
-    if isinstance(search_alg, type):
-        raise SweepError(f"search_alg={kind} is a class; give an object, {kind}(...)")
+    check_is_object("search_alg", search_alg)
+    kind = type(search_alg).__name__
     if isinstance(search_alg, str | BaseSampler):
         word = "search" if isinstance(search_alg, str) else "sampler"
         raise SweepError(f"search_alg={written(search_alg)}: search_alg is for objects of Ray Tune; give it as {word}=")
     if isinstance(search_alg, Repeater):
-        raise SweepError(
-            f"search_alg={kind}: it repeats every trial; give its searcher, and confirm=K, seeds=S, which repeat "
-            f"the best"
-        )
+        repeats = "it repeats every trial; give its searcher, and confirm=K, seeds=S, which repeat the best"
+        raise SweepError(f"search_alg={kind}: {repeats}")
     if isinstance(search_alg, BasicVariantGenerator):
         return search_alg, search_alg.max_concurrent or None
     if not isinstance(search_alg, Searcher):
-        raise SweepError(
-            f"search_alg={kind}: this is no ray.tune.search.Searcher; derive it from that, with suggest() and "
-            f"on_trial_complete()"
-        )
+        fix = "derive it from ray.tune.search.Searcher, with suggest() and on_trial_complete()"
+        raise SweepError(f"search_alg={kind}: this is no searcher of Ray Tune; {fix}")
     return search_alg, max_concurrent
 
 

@@ -31,9 +31,9 @@ from ray.tune.stopper import MaximumIterationStopper, TrialPlateauStopper
 from gaudi_tune import Budget, Experiment, SweepError, SweepOptions, build_tuner
 from gaudi_tune.define.objective import Mode
 from gaudi_tune.on_ray.given.arguments import read_callbacks, read_stop
-from gaudi_tune.on_ray.given.rays_search import source_of
-from gaudi_tune.on_ray.given.users_callback import HOOKS, UsersCallback
-from gaudi_tune.on_ray.given.users_stop import UsersStop
+from gaudi_tune.on_ray.given.ray_search import source_of
+from gaudi_tune.on_ray.given.user_callback import HOOKS, UserCallback
+from gaudi_tune.on_ray.given.user_stop import UserStop
 from gaudi_tune.on_ray.tune_searcher import TuneSearcher
 from gaudi_tune.plan.planner import make_proposer
 from gaudi_tune.show.plan_text import plan_lines
@@ -159,14 +159,14 @@ def test_setup_of_a_callback_is_told_of_the_sweep_as_by_ray(tmp_path: Path) -> N
 def test_every_hook_of_ray_is_passed_on() -> None:
     assert {"setup", "on_step_begin", "on_trial_result", "on_checkpoint", "on_experiment_end"} <= {*HOOKS}
     counting = Counting()
-    callback = UsersCallback(counting)
+    callback = UserCallback(counting)
     callback.on_trial_result(iteration=1, trials=[], trial=None, result={})
     kept = callback.kept_state()
     assert kept is not None
     other = Counting()
-    UsersCallback(other).restore_state(kept)
+    UserCallback(other).restore_state(kept)
     assert other.restored == 1
-    assert UsersCallback(Raising()).kept_state() is None
+    assert UserCallback(Raising()).kept_state() is None
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_every_hook_of_ray_is_passed_on() -> None:
             Counting(),
             r"callbacks=an object of the class Counting: give a list of callbacks, .*\[TBXLoggerCallback\(\)\]",
         ),
-        ([Counting], r"Counting is a class; give an object, Counting\(\)"),
+        ([Counting], r"callbacks=Counting is a class; give an object, Counting\(...\)"),
         ([print], r"<built-in function print> is no ray.tune.Callback; derive it from that"),
     ],
 )
@@ -203,14 +203,14 @@ def test_what_is_no_stop_is_refused(stop: Any, message: str) -> None:
 
 
 def test_the_three_forms_of_a_stop_end_trials(caplog: pytest.LogCaptureFixture) -> None:
-    by_metric = UsersStop(read_stop({"score": 0.5}))
+    by_metric = UserStop(read_stop({"score": 0.5}))
     assert by_metric.why_trial_ends("a", {"score": 0.4}) == ""
     assert by_metric.why_trial_ends("a", {"score": 0.75}) == "score 0.75 reached the 0.5 of its stop"
     assert by_metric.why_trial_ends("a", {"loss": 0.1}) == by_metric.why_trial_ends("a", {"loss": 0.1}) == ""
     assert [record.message for record in caplog.records] == [
         "stop names score, which no report has; it ends no trial by that"
     ]
-    combined = UsersStop(read_stop([MaximumIterationStopper(2), TrialPlateauStopper("score")]))
+    combined = UserStop(read_stop([MaximumIterationStopper(2), TrialPlateauStopper("score")]))
     ends = [combined.why_trial_ends("a", {"score": 0.1, "training_iteration": n}) for n in (1, 2)]
     assert ends == ["", "its CombinedStopper says stop"]
     assert combined.why_sweep_ends() is None
@@ -218,9 +218,9 @@ def test_the_three_forms_of_a_stop_end_trials(caplog: pytest.LogCaptureFixture) 
     def broken(trial_id: str, result: dict[str, Any]) -> bool:
         return bool(result["nowhere"])
 
-    assert UsersStop(read_stop(broken)).why_trial_ends("a", {}) == ""
+    assert UserStop(read_stop(broken)).why_trial_ends("a", {}) == ""
     assert "stop failed ('nowhere'); it counts as no" in caplog.text
-    by_phase = UsersStop(read_stop({"phase": 3}))
+    by_phase = UserStop(read_stop({"phase": 3}))
     answers = [by_phase.why_trial_ends("a", {"phase": phase}) for phase in ("warm", None, np.float32(3), 4)]
     assert answers == ["", "", "phase 3 reached the 3 of its stop", "phase 4 reached the 3 of its stop"]
     assert "stop names phase, which a report has without a number" in caplog.text
@@ -234,11 +234,11 @@ def test_what_ends_its_process_in_a_users_object_ends_no_sweep(caplog: pytest.Lo
         def get_state(self) -> dict[str, Any]:
             sys.exit(3)
 
-    callback: Any = UsersCallback(Leaving())
+    callback: Any = UserCallback(Leaving())
     assert callback.on_trial_result(1, [], None, {}) is None
     assert callback.kept_state() is None
     assert "the callback Leaving failed in on_trial_result(); the sweep continues" in caplog.text
-    assert UsersStop(read_stop(lambda trial_id, result: sys.exit(3))).why_trial_ends("a", {}) == ""
+    assert UserStop(read_stop(lambda trial_id, result: sys.exit(3))).why_trial_ends("a", {}) == ""
 
 
 def test_a_number_of_reports_is_the_budget_where_nothing_else_gives_one(
@@ -522,9 +522,9 @@ def test_a_space_that_branches_is_given_to_the_searcher_too(storage: Path) -> No
         (OptunaSearch, {}, r"search_alg=OptunaSearch is a class; give an object, OptunaSearch\(...\)"),
         ("tpe", {}, "search_alg is for objects of Ray Tune; give it as search="),
         (RandomSampler(), {}, "search_alg is for objects of Ray Tune; give it as sampler="),
-        (print, {}, "this is no ray.tune.search.Searcher; derive it from that"),
+        (print, {}, "this is no searcher of Ray Tune; derive it from ray.tune.search.Searcher"),
         (Repeater(OptunaSearch(metric="score", mode="max"), 2), {}, "give its searcher, and confirm=K, seeds=S"),
-        (ConcurrencyLimiter(Slow(), 2, batch=True), {}, "tells of each trial when it ends; leave batch out"),
+        (ConcurrencyLimiter(Slow(), 2, batch=True), {}, "each trial counts as it ends; leave batch out"),
         (OptunaSearch(metric="loss", mode="min"), {}, "its metric is 'loss', and the Experiment's is 'score'"),
         (Slow(), {"search": "tpe"}, "search='tpe' is for the sweep's own samplers; leave it out, or search_alg=Slow"),
         (OptunaSearch(), {"space": by_branch}, "it cannot propose a trial .*give it .* a space of its own, since"),

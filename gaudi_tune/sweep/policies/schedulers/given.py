@@ -7,7 +7,7 @@ from gaudi_tune.sweep.policies.schedulers.scheduler import Scheduler
 
 
 class GivenScheduler(Scheduler):
-    """An object of Ray's, which :mod:`gaudi_tune.on_ray.given.rays_scheduler` asks in place of this class."""
+    """An object of Ray's, which :mod:`gaudi_tune.on_ray.given.ray_scheduler` asks in place of this class."""
 
     @classmethod
     def in_words(cls, budget: Budget, groups: int, *, may_not_save: bool) -> str:

@@ -32,7 +32,7 @@ class Population(Scheduler):
     again.
 
     The population is the trials that train at the same time. Which of them takes over which is decided by Ray's class,
-    which waits for checkpoints and starts the clones: see :mod:`gaudi_tune.on_ray.given.rays_scheduler`.
+    which waits for checkpoints and starts the clones: see :mod:`gaudi_tune.on_ray.given.ray_scheduler`.
     """
 
     clones = True

@@ -29,7 +29,7 @@ from gaudi_tune.private.ray_tune import count_variants, keeps_searches, tell_goa
 logger = logging.getLogger(__name__)
 
 
-class RaysSearch:
+class RaySearch:
     """Asks a searcher of Ray's for configurations, and tells it of the trials that it proposed.
 
     It is told what Ray Tune tells it, but a trial that diverged counts as one that failed, and one that
@@ -106,7 +106,7 @@ class RaysSearch:
         self._last_results = dict(state["last_results"])
 
 
-class RaysVariants:
+class RayVariants:
     """Proposes what Ray's BasicVariantGenerator would: grids, random samples, and what functions make of these.
 
     With the same seed, or the generator's own, the same proposals come again, so that a resumed sweep skips those that
@@ -223,5 +223,5 @@ def source_of(plan: Plan) -> Source | None:
     if isinstance(search_alg, BasicVariantGenerator):
         fixed = plan.experiment.search_space.fixed
         space = {name: entry for name, entry in plan.objects.space.items() if name not in fixed}
-        return RaysVariants(search_alg, space, plan.num_samples, plan.options.seed)
-    return None if search_alg is None else RaysSearch(search_alg, plan)
+        return RayVariants(search_alg, space, plan.num_samples, plan.options.seed)
+    return None if search_alg is None else RaySearch(search_alg, plan)

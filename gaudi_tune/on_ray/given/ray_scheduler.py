@@ -1,4 +1,4 @@
-"""A scheduler of Ray's own behind the sweep's: the object that the user gave, or Ray's class for ``--scheduler pbt``.
+"""A scheduler of Ray's own behind the sweep's: the object that the user gave, or that of ``--scheduler pbt``.
 
 Ray's class for population-based training waits for checkpoints and starts clones in ways private to Tune. A class of
 this project would need more of Tune's private names than Ray's does: a save that can be waited for, a pause without a
@@ -28,6 +28,7 @@ from gaudi_tune.private.ray_tune import (
     time_attribute,
     training_of,
 )
+from gaudi_tune.sweep.policies.schedulers.given import GivenScheduler
 from gaudi_tune.sweep.policies.schedulers.population import Population
 from gaudi_tune.sweep.policies.schedulers.scheduler import CONTINUE, Scheduler
 from gaudi_tune.sweep.record.events import Decision, Reported
@@ -35,7 +36,7 @@ from gaudi_tune.sweep.record.events import Decision, Reported
 logger = logging.getLogger(__name__)
 
 
-class RaysScheduler(SweepScheduler):
+class RayScheduler(SweepScheduler):
     """Asks a scheduler of Ray's what becomes of the trials of the search, and does it as for the sweep's own.
 
     With population-based training, the study keeps the configuration that a trial began with, and
@@ -43,22 +44,16 @@ class RaysScheduler(SweepScheduler):
     are alike.
     """
 
-    def __init__(self, plan: Plan, policy: Scheduler, *arguments: Any, **named: Any) -> None:
-        """Take Ray's scheduler from the plan. The other arguments are those of :class:`SweepScheduler`."""
+    def __init__(
+        self, ray_scheduler: TrialScheduler, plan: Plan, policy: Scheduler, *arguments: Any, **named: Any
+    ) -> None:
+        """Take a scheduler of Ray's. The arguments after the plan are those of :class:`SweepScheduler`."""
         super().__init__(policy, *arguments, **named)
-        self._budget, objective = plan.budget, plan.objectives[0]
-        if isinstance(policy, Population):
-            self.rays: TrialScheduler = PopulationBasedTraining(
-                time_attr=plan.budget.axis,
-                perturbation_interval=plan.budget.exchange_every(),
-                custom_explore_fn=policy.explore,
-            )
-            self._reason = "by pbt"
-        else:
-            self.rays, self._reason = plan.objects.scheduler, f"by {type(plan.objects.scheduler).__name__}"
-        set_goal(self.rays, objective.name, objective.mode)
-        self._added = set[str]()  # Tune's ids of the trials that Ray's scheduler knows
-        self._restored = set[str]()  # of the trials that it knows from its state, and that Tune has yet to add
+        self.ray, self._axis = ray_scheduler, plan.budget.axis
+        self._reason = f"by {plan.options.scheduler.rpartition('.')[2]}"
+        set_goal(ray_scheduler, plan.objectives[0].name, plan.objectives[0].mode)
+        self._added = set[str]()
+        """Tune's ids of the trials that Ray's scheduler knows, also from its state before a resume."""
         self._restored_population: Mapping[str, Mapping[str, Any]] = {}
         self._paused_before: list[Trial] = []  # trials that were paused when the sweep was interrupted
         self._unpaused = set[int]()
@@ -68,25 +63,25 @@ class RaysScheduler(SweepScheduler):
     @property
     def supports_buffered_results(self) -> bool:
         """Whether Tune may hand over several results of a trial at once."""
-        return self.rays.supports_buffered_results
+        return self.ray.supports_buffered_results
 
     @property
     def needs_checkpoints(self) -> bool:
         """Whether trials pause as a matter of course, so that they must continue from checkpoints."""
-        return self.policy.clones or isinstance(self.rays, HyperBandScheduler)
+        return self.policy.clones or isinstance(self.ray, HyperBandScheduler)
 
     def pauses_now(self, trial: Trial, result: Mapping[str, Any]) -> bool:
         """Whether a trial may pause after this result: a population exchanges its trials now and then."""
-        return not self.policy.clones or exchange_is_due(self.rays, trial, result)
+        return not self.policy.clones or exchange_is_due(self.ray, trial, result)
 
-    def _for_rays(self, tune_controller: Any) -> ForScheduler:
+    def _for_ray(self, tune_controller: Any) -> ForScheduler:
         return ForScheduler(tune_controller, self)
 
     def decide(
         self, tune_controller: Any, trial: Trial, result: dict[str, Any], report: Reported
     ) -> tuple[Decision, str]:
         """Ask Ray's scheduler. One of a population pauses a trial itself to make it a clone, and answers NOOP."""
-        answer = self.rays.on_trial_result(self._for_rays(tune_controller), trial, result)
+        answer = self.ray.on_trial_result(self._for_ray(tune_controller), trial, result)
         if answer == TrialScheduler.STOP:
             return Decision("stopped early", self._reason), answer
         if answer != TrialScheduler.PAUSE:
@@ -103,33 +98,30 @@ class RaysScheduler(SweepScheduler):
             return
         if trial.status == Trial.PAUSED:
             self._paused_before.append(trial)
-        self._added.add(trial.trial_id)
-        if trial.trial_id in self._restored:
-            self._restored.remove(trial.trial_id)
-        elif self.policy.clones or not trial.is_finished():
-            self.rays.on_trial_add(self._for_rays(tune_controller), trial)
-        else:
-            self._added.remove(trial.trial_id)
+        if trial.trial_id not in self._added and (self.policy.clones or not trial.is_finished()):
+            self._added.add(trial.trial_id)
+            self.ray.on_trial_add(self._for_ray(tune_controller), trial)
         for name, value in self._restored_population.get(trial.trial_id, {}).items():
-            setattr(pbt_states(self.rays)[trial], name, value)
+            setattr(pbt_states(self.ray)[trial], name, value)
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         """Note that a trial failed, or goes on after a failure. If it goes on, Tune adds it again."""
         super().on_trial_error(tune_controller, trial)
         if trial.trial_id in self._added:
-            self.rays.on_trial_error(self._for_rays(tune_controller), trial)
+            self._added.remove(trial.trial_id)
+            self.ray.on_trial_error(self._for_ray(tune_controller), trial)
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:
         """Note that a trial has ended."""
         super().on_trial_complete(tune_controller, trial, result)
         if trial.trial_id in self._added:
-            self.rays.on_trial_complete(self._for_rays(tune_controller), trial, result)
+            self.ray.on_trial_complete(self._for_ray(tune_controller), trial, result)
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         """Note that a paused trial has ended."""
         super().on_trial_remove(tune_controller, trial)
         if trial.trial_id in self._added:
-            self.rays.on_trial_remove(self._for_rays(tune_controller), trial)
+            self.ray.on_trial_remove(self._for_ray(tune_controller), trial)
 
     def _next_paused(self, tune_controller: Any) -> Trial | None:
         """Return a paused trial for which there is a group: one that waits since before a resume, or Ray's choice."""
@@ -139,7 +131,7 @@ class RaysScheduler(SweepScheduler):
         if self._paused_before:
             next_trial = self._paused_before[0]
         else:
-            next_trial = self.rays.choose_trial_to_run(self._for_rays(tune_controller))
+            next_trial = self.ray.choose_trial_to_run(self._for_ray(tune_controller))
         if next_trial is None or next_trial.status != Trial.PAUSED:  # Tune itself starts a pending one
             return None
         return next_trial
@@ -161,17 +153,17 @@ class RaysScheduler(SweepScheduler):
         """
         if not self.policy.clones:
             return False
-        state = pbt_states(self.rays).get(trial)
+        state = pbt_states(self.ray).get(trial)
         if state is None:
             return False
-        counts_alike = time_attribute(self.rays) == self._budget.axis
+        counts_alike = time_attribute(self.ray) == self._axis
         return not counts_alike or progress >= state.last_perturbation_time
 
     def get_state(self) -> dict[str, Any]:
         """Return what a resumed sweep must know: of a population scores and times of all trials, but no checkpoint, so
         that no trial is cloned until it has written one again; of other schedulers what they save of themselves."""
-        if isinstance(self.rays, PopulationBasedTraining):
-            states = pbt_states(self.rays)
+        if isinstance(self.ray, PopulationBasedTraining):
+            states = pbt_states(self.ray)
             population = {t.trial_id: {name: getattr(states[t], name) for name in PBT_STATE} for t in states}
             return {"population": population}
         return {"added": sorted(self._added), "saved": self._saved()}
@@ -180,15 +172,27 @@ class RaysScheduler(SweepScheduler):
         if self._cannot_save:
             return None
         try:
-            return saved_scheduler(self.rays)
+            return saved_scheduler(self.ray)
         except Exception as error:
             self._cannot_save = True
-            logger.warning("the state of %s cannot be kept (%s); a resumed sweep begins it again", self.rays, error)
+            logger.warning("the state of %s cannot be kept (%s); a resumed sweep begins it again", self.ray, error)
             return None
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take what :meth:`get_state` returned, before the trials are added again."""
         self._restored_population = state.get("population", {})
         if state.get("saved") is not None:
-            load_scheduler(self.rays, state["saved"])
-            self._restored = set(state["added"])
+            load_scheduler(self.ray, state["saved"])
+            self._added = set(state["added"])
+
+
+def ray_scheduler_of(plan: Plan, policy: Scheduler) -> TrialScheduler | None:
+    """Return the scheduler of Ray's that decides in place of a policy; None if the policy does."""
+    if isinstance(policy, Population):
+        return PopulationBasedTraining(
+            time_attr=plan.budget.axis,
+            perturbation_interval=plan.budget.exchange_every(),
+            custom_explore_fn=policy.explore,
+        )
+    given: TrialScheduler | None = plan.objects.scheduler
+    return given if isinstance(policy, GivenScheduler) else None

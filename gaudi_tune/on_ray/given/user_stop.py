@@ -16,7 +16,7 @@ from gaudi_tune.sweep.record.events import Ending
 logger = logging.getLogger(__name__)
 
 
-class UsersStop:
+class UserStop:
     """Asks the user's ``stop`` after each report. An error in it is logged, and ends nothing."""
 
     def __init__(self, stop: Mapping[str, float] | Callable[[str, Mapping[str, Any]], bool] | Stopper | None) -> None:

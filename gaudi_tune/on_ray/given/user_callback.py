@@ -21,7 +21,7 @@ HOOKS = [
 """The methods that Tune calls when something happens."""
 
 
-class UsersCallback(KeptInProcess, tune.Callback):
+class UserCallback(KeptInProcess, tune.Callback):
     """Passes each call of Tune on to the user's callback, and logs its errors. Tune itself would end the sweep."""
 
     def __init__(self, callback: tune.Callback, **sweep_facts: Any) -> None:
