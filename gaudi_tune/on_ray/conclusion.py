@@ -56,9 +56,8 @@ class Conclusion:
             late = self._addresses()  # a short sweep ends before the first delivery, which creates its run
             if missing := [*in_files, *in_trackers]:
                 late["missing"] = missing
-            if not late.items() <= self.summary.items():
-                self.summary |= late
-                write_summary(self._plan.summary_file, self.summary)
+            self.summary |= late
+            write_summary(self._plan.summary_file, self.summary)  # after the study: who reads both takes the later one
             in_storage = self._mirror.close() if self._mirror is not None else ""
             if in_storage:
                 logger.error("%s; this sends the rest: %s", in_storage, self._plan.how_to_resume())

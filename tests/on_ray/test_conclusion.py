@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gaudi_tune import SweepOptions
+from gaudi_tune.on_ray import conclusion
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
@@ -41,3 +42,22 @@ def test_what_the_users_code_failed_to_give_a_tracker_is_in_the_summary_and_the_
     assert "no model: the predictor raised KeyError" in summary["missing"]
     assert summary["json lines"] == run.conclusion.write()["json lines"] == str(tmp_path / "delivered")
     assert exit_status({**summary, "complete": True, "failed": None}) == 1
+
+
+def test_the_summary_is_written_after_the_study(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``show`` reads the later one, and the study does not know that a failed trial counts with what it saved."""
+    plan = make_plan(QUADRATIC, SweepOptions(name="ended", storage=storage, device="cpu", epochs=1))
+    plan.folder.mkdir(parents=True)
+    run = SweepTuner(plan, trackers=[]).run
+    run.state.device_time.begin()
+    written, proposer = list[str](), run.searcher.proposer
+    close = proposer.close
+
+    def close_study() -> int:
+        written.append("study")
+        return close()
+
+    monkeypatch.setattr(conclusion, "write_summary", lambda *_: written.append("summary"))
+    monkeypatch.setattr(proposer, "close", close_study)
+    run.conclusion.write()
+    assert written == ["summary", "study", "summary"]
