@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import os
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,9 +14,6 @@ VALIDATION_FOLDERS = ("val", "validation", "valid", "test")
 """Names of the folder for validation; the first that exists counts."""
 ANNOTATIONS = "val_annotations.txt"
 """Tiny ImageNet's list of validation images and their classes, tab-separated."""
-ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""What torchvision's ImageFolder takes for an image, in small letters or capitals."""
-NO_IMAGE = f"with an ending other than {', '.join(ENDINGS)}"
 HIDDEN = "with a hidden name"
 NO_CLASS = "in no folder of a class"
 NOT_ANNOTATED = f"that {ANNOTATIONS} does not name"
@@ -95,59 +93,44 @@ def _check(root: Path, validation: Path, listed: ImageList) -> None:
 
 
 def _by_class(root: Path, split: Path, listed: ImageList) -> list[LabelledFile]:
-    labelled = []
-    for entry in sorted(split.iterdir()):
-        if entry.is_dir() and not entry.name.startswith("."):
-            labelled += [(file, entry.name) for file in _images_of_class(root, entry, listed)]
-        elif _ends_as_image(entry):
-            listed.aside[NO_CLASS].append(str(entry.relative_to(root)))
-    return labelled
-
-
-def _images_of_class(root: Path, folder: Path, listed: ImageList) -> list[str]:
-    """Return the images in the folder of a class.
+    """Return the images that torchvision's ImageFolder finds, without hidden ones.
 
     Raises:
-        ValueError: There are none, or there are folders in it. Tiny ImageNet has the images in a folder ``images/``,
-            beside a text file of bounding boxes.
+        ValueError: A class has none, or they lie deeper than its folder or a folder images/ in it, as in Tiny ImageNet.
     """
-    images = _images_in(root, folder, listed)
-    folders = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
-    if [entry.name for entry in folders] == ["images"] and not images:
-        folder = folders[0]
-        images = _images_in(root, folder, listed)
-        folders = [entry for entry in folder.iterdir() if entry.is_dir()]
-    if folders:
+    from torchvision.datasets.folder import IMG_EXTENSIONS, is_image_file, make_dataset
+
+    def is_taken(path: str) -> bool:
+        name = path.removeprefix(f"{root}{os.sep}")
+        is_image, is_hidden = is_image_file(path), f"{os.sep}." in name
+        if is_image and is_hidden:
+            listed.aside[HIDDEN].append(name)
+        elif not is_image and not is_hidden:
+            listed.aside[f"with an ending other than {', '.join(IMG_EXTENSIONS)}"].append(name)
+        return is_image and not is_hidden
+
+    entries = sorted(split.iterdir())
+    listed.aside[NO_CLASS] += [str(e.relative_to(root)) for e in entries if is_image_file(e.name) and not e.is_dir()]
+    classes = [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+    numbers = {name: number for number, name in enumerate(classes)}
+    try:
+        samples = make_dataset(split, numbers, is_valid_file=is_taken) if classes else []
+    except FileNotFoundError as error:
         raise ValueError(
-            f"{folder} has a folder {folders[0].name}/ in it{', beside images' if images else ''}: images lie directly "
-            f"in the folder of their class, or all of them in a folder images/ in it"
-        )
-    if not images:
-        endings = Counter(file.suffix.lower() or "no ending" for file in folder.iterdir())
-        reason = f"its files have {', '.join(endings)}" if endings else "it is empty"
-        raise ValueError(
-            f"the folder {folder} has no image ({reason}; an image ends in {', '.join(ENDINGS)}); put in images of "
-            f"this class, or remove the folder"
-        )
-    return images
-
-
-def _images_in(root: Path, folder: Path, listed: ImageList) -> list[str]:
-    images = []
-    for file in sorted(folder.iterdir()):
-        name = str(file.relative_to(root))
-        if file.name.startswith("."):
-            if _ends_as_image(file):
-                listed.aside[HIDDEN].append(name)
-        elif _ends_as_image(file):
-            images.append(name)
-        elif not file.is_dir():
-            listed.aside[NO_IMAGE].append(name)
-    return images
-
-
-def _ends_as_image(file: Path) -> bool:
-    return file.name.lower().endswith(ENDINGS) and not file.is_dir()
+            f"{split}: {error}An image ends in {', '.join(IMG_EXTENSIONS)}; put in images of each class, or remove its "
+            f"folder"
+        ) from error
+    labelled = [(path.removeprefix(f"{root}{os.sep}"), classes[number]) for path, number in samples]
+    folders: dict[str, set[Path]] = defaultdict(set)
+    for folder, label in {(os.path.dirname(file), label) for file, label in labelled}:
+        folders[label].add(root / folder)
+    for label, found in folders.items():
+        if found not in ({split / label}, {split / label / "images"}):
+            raise ValueError(
+                f"the images of {split / label} are in {', '.join(map(str, sorted(found)))}: images lie directly in "
+                f"the folder of their class, or all of them in a folder images/ in it"
+            )
+    return labelled
 
 
 def _validation(root: Path, split: Path, listed: ImageList) -> list[LabelledFile]:
@@ -162,8 +145,8 @@ def _validation(root: Path, split: Path, listed: ImageList) -> list[LabelledFile
             labelled.append((str((images / file).relative_to(root)), about[0]))
         elif line.strip():
             raise ValueError(f"line {number} of {annotations} must be a file, a tab and its class, but is {line!r}")
-    named = {file for file, _ in labelled}
-    listed.aside[NOT_ANNOTATED] += [file for file in _images_in(root, images, listed) if file not in named]
+    files = {str(file.relative_to(root)) for file in images.iterdir() if not file.name.startswith(".")}
+    listed.aside[NOT_ANNOTATED] += sorted(files - {file for file, _ in labelled})
     return labelled
 
 
