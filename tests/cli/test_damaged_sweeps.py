@@ -17,13 +17,12 @@ from typing import Any
 import pytest
 
 from gaudi_tune import SweepOptions
-from gaudi_tune.base.files import STATE_LOG, STUDY_FILE, SUMMARY_FILE, SWEEP_FILE
+from gaudi_tune.base.files import LOCK_FILE, STATE_LOG, STUDY_FILE, SUMMARY_FILE, SWEEP_FILE
 from gaudi_tune.cli.commands import main
 from gaudi_tune.cli.run import run
 from gaudi_tune.show.summary import reopen_summary
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE, STATE_FILE
 from gaudi_tune.sweep.record.events import Ending
-from gaudi_tune.sweep.record.lock import LOCK_FILE
 from tests.cli.test_commands import kept, process  # noqa: F401
 from tests.helpers.quadratic import QUADRATIC
 

@@ -7,11 +7,8 @@ import os
 from pathlib import Path
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.files import open_regular_file
+from gaudi_tune.base.files import LOCK_FILE, open_regular_file
 from gaudi_tune.storage.fetch import RUNS_ELSEWHERE
-
-LOCK_FILE = "running.lock"
-"""A file in the sweep's folder; locked while a process runs the sweep."""
 
 
 class SweepLock:

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
@@ -224,17 +224,6 @@ def winner_of(folder: Path) -> dict[str, Any]:
             f"--baseline {folder.name}: that sweep has no winner ({reason}); give the name or the folder of a sweep "
             f"that has one, or NAME:NUMBER for one of its trials"
         ) from error
-
-
-def last_summaries(storage: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield name and summary of each sweep in a folder that has a summary, the newest first, each read when it is asked
-    for."""
-    modified_at: dict[Path, float] = {}
-    for folder in sweeps_in(storage):
-        with suppress(OSError):  # it has no summary, or was removed just now
-            modified_at[folder / SUMMARY_FILE] = (folder / SUMMARY_FILE).stat().st_mtime
-    for file in sorted(modified_at, key=lambda file: -modified_at[file]):
-        yield file.parent.name, read_summary(file.parent)
 
 
 def earlier_sweep(option: str, sweep: str, storage: Path, experiment: str) -> tuple[Path, SweepFile]:

@@ -1,7 +1,7 @@
 """The state of a sweep: one object that events change, and that everything reads which decides or shows something.
 
-It books what happens to each trial (:meth:`SweepState.apply`), and ranks the trials: the best, the front of several
-objectives, and the trials to confirm. :mod:`gaudi_tune.sweep.record.forecast` says from it what is still to come.
+It books what happens to each trial (:meth:`SweepState.apply`). Which trial is the best is in
+:mod:`gaudi_tune.sweep.record.ranking`, and :mod:`gaudi_tune.sweep.record.forecast` says what is still to come.
 """
 
 from __future__ import annotations
@@ -9,19 +9,17 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from numbers import Real
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any
 
 from gaudi_tune.base import names
 from gaudi_tune.base.words import counted, last_line
 from gaudi_tune.define.budget import Budget
-from gaudi_tune.define.objective import Objective, scores_of
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.device_time import LOST, STEP_KINDS, WAITING, DeviceTime
-from gaudi_tune.sweep.record.front import dominates, in_order, on_front
 from gaudi_tune.sweep.record.outcome import constraints_of
+from gaudi_tune.sweep.record.ranking import RankedTrials
 from gaudi_tune.sweep.record.state_log import TRIALS
 from gaudi_tune.sweep.record.trial_state import SavedCheckpoint, TrialState
 
@@ -29,7 +27,7 @@ VERSION = 9
 """The version of a snapshot's layout; raise it with every change that an older snapshot does not fit."""
 
 
-class SweepState:
+class SweepState(RankedTrials):
     """The sweep so far. Events alone change it; ``on_ray.sweep_run`` makes them.
 
     A sweep has a search, of ``num_trials`` trials, and after it the confirmation: the baseline and the best trials are
@@ -57,26 +55,16 @@ class SweepState:
             seeds: How often each of them is trained again; 0 for no confirmation.
             has_baseline: Whether trial 1 is the baseline.
         """
-        self.objectives = tuple(objectives)
-        self.objective = self.objectives[0]
+        super().__init__(objectives)
         self.budget, self.num_trials = budget, num_trials
         self._num_trials_uncut = num_trials
         """How many trials the search would have if it were not cut short."""
         self.confirm, self.seeds, self._has_baseline = confirm, seeds, has_baseline
         self.device_time = device_time
-        self.trials: dict[int, TrialState] = {}
-        """All trials by their number, in the order in which they began."""
         self.unended: dict[int, TrialState] = {}
         """The trials that have not ended, few of perhaps ten thousand."""
         self.changed: set[int] = set()
         """Numbers of the trials that have changed since :meth:`forget_changes`."""
-        self.front: list[TrialState] = []
-        """The trials of the search whose points no other dominates, the best in the first objective first. With one
-        objective it has the best trial alone: of equal ones, the one with the lowest number."""
-        self.best_at_end: TrialState | None = None
-        """The best trial by its last value, of all that have ended and not failed: what Tune calls the best."""
-        self.best_saved: float | None = None
-        """The best value of the first objective in a checkpoint, which may have been deleted since."""
         self.since_best: set[int] = set()
         """The trials of the search that have paused or ended since the front last got a new point. A trial that had
         paused before does not count when it ends."""
@@ -146,11 +134,6 @@ class SweepState:
     # The trials.
 
     @property
-    def searched(self) -> list[TrialState]:
-        """The trials of the search, in the order in which they began."""
-        return [trial for trial in self.trials.values() if not trial.confirms]
-
-    @property
     def running(self) -> list[TrialState]:
         """The trials that have a worker group, in the order in which they began."""
         return [trial for trial in self.unended.values() if trial.status == "running"]
@@ -181,70 +164,17 @@ class SweepState:
         seconds = sum(kinds.get(kind, 0.0) for kinds in timed for kind in STEP_KINDS)
         return seconds / steps if steps else None
 
-    # Ranking.
-
-    @property
-    def has_front(self) -> bool:
-        """Whether several objectives count, so that the front may have several trials."""
-        return len(self.objectives) > 1
-
-    @property
-    def best(self) -> TrialState | None:
-        """The first trial of the front; None if no trial of the search has reported finite values."""
-        return self.front[0] if self.front else None
-
-    @property
-    def leader(self) -> tuple[float, int] | None:
-        """The value and the number of the best trial; None if there is none."""
-        return None if self.best is None or self.best.best is None else (self.best.best, self.best.number)
-
-    def leads(self, trial: TrialState) -> bool:
-        """Whether the last report of a trial put it on the front.
-
-        With one objective, a tie with the best leads, too: the trial may be the best by another rule, such as the lower
-        number.
-        """
-        if not trial.last_point:
-            return False
-        if self.has_front:
-            return trial.best_step == trial.step and trial in self.front
-        return self.leader is None or not self.objective.better(self.leader[0], than=trial.last_point[0])
-
-    def saves_best(self, trial: TrialState) -> bool:
-        """Whether the last report of a trial is better than every checkpoint, where its loop does not save at each.
-
-        The report that is best of all may have nothing to save, so there the best that can be saved counts for itself.
-        """
-        if not trial.skips_saves or trial.to_save is None or trial.to_save.step != trial.step or trial.value is None:
-            return False
-        return self.best_saved is None or self.objective.better(trial.value, than=self.best_saved)
-
     @property
     def to_confirm(self) -> list[TrialState]:
         """The trials to be trained again as the search stands: the baseline, if there is one, and the best others.
 
-        They are in the order of :func:`~gaudi_tune.sweep.record.front.in_order`.
+        The others are in the order of :meth:`ranked`.
         """
         if not self.seeds:
             return []
-        candidates = [trial for trial in self.searched if trial.can_be_confirmed]
-        scores = {trial.number: self._scores(trial) for trial in candidates}
-        candidates.sort(key=lambda trial: (-scores[trial.number][0], trial.number))  # for points that are equal
-        ranked = [candidates[place] for place in in_order([scores[trial.number] for trial in candidates])]
+        ranked = self.ranked([trial for trial in self.searched if trial.can_be_confirmed])
         baseline = [trial for trial in ranked if trial is self.baseline]
         return baseline + [trial for trial in ranked if trial is not self.baseline][: self.confirm]
-
-    def best_checkpoint(self, folder: Path, trials: Iterable[TrialState]) -> SavedCheckpoint | None:
-        """Return the checkpoint with the best value of these trials that is still in the sweep's folder.
-
-        Of equal ones, it is the last.
-        """
-        best: SavedCheckpoint | None = None
-        for saved in [saved for trial in trials for saved in trial.checkpoints]:
-            is_best = best is None or not self.objective.better(best.value, than=saved.value)
-            if math.isfinite(saved.value) and is_best and (folder / saved.place).is_dir():
-                best = saved
-        return best
 
     # The end, and what is to come.
 
@@ -341,16 +271,8 @@ class SweepState:
         self.steered = list(snapshot["steered"])
         self.trials = {trial.number: trial for trial in trials}
         self.unended = {trial.number: trial for trial in trials if not trial.has_ended}
-        self.best_at_end = None
-        self._take_front(self.searched)
-        ended = [trial for trial in trials if trial.has_ended]
-        self._outcomes = Counter(trial.status for trial in ended)
-        for trial in ended:
-            self._update_best_at_end(trial)
-        self.best_saved = None
-        for trial in trials:
-            for saved in trial.checkpoints:
-                self._note_best_saved(saved)
+        self._outcomes = Counter(trial.status for trial in trials if trial.has_ended)
+        self.rank_again()
 
     # Booking.
 
@@ -388,16 +310,7 @@ class SweepState:
             trial.seconds_each = seconds / event.count
         # A trial may report several times in an epoch or second; the best report counts.
         trial.curve[event.step] = self.objective.better_of(trial.value, trial.curve.get(event.step))
-        if trial.point and scores_of(self.objectives, event.point) <= self._scores(trial):
-            return
-        earlier_point, front_points = trial.point, [leading.point for leading in self.front]
-        trial.point, trial.best_step, trial.best_config = event.point, event.step, trial.config
-        trial.test_point = self._on_test_data(event.metrics, event.point)
-        trial.tested = isinstance(event.metrics.get(names.test_metric(self.objective.name)), Real)
-        if trial.confirms:
-            return
-        self._join_front(trial, earlier_point)
-        if trial in self.front and [leading.point for leading in self.front] != front_points:
+        if self.note_report(trial, event):
             self.since_best = set()
 
     def _to_save(self, trial: TrialState, event: events.Reported) -> SavedCheckpoint | None:
@@ -413,10 +326,6 @@ class SweepState:
             if saved is not None and saved.report == number and saved.config == trial.config:
                 return saved
         return SavedCheckpoint("", event.step, (math.nan,) * len(self.objectives), trial.config, number)  # a clone's
-
-    def _note_best_saved(self, saved: SavedCheckpoint) -> None:
-        if math.isfinite(saved.value):
-            self.best_saved = self.objective.better_of(saved.value, self.best_saved)
 
     def _decide(self, trial: TrialState, decision: events.Decision) -> None:
         trial.decision, trial.reason = decision, decision.reason
@@ -434,7 +343,7 @@ class SweepState:
         assert trial.to_save is not None, "Tune saves a trial after its first report"
         trial.checkpoints = [*earlier, trial.to_save._replace(place=place)]
         trial.safe_since = time.monotonic()
-        self._note_best_saved(trial.to_save)
+        self.note_saved(trial.to_save)
 
     def _end(self, trial: TrialState, event: events.TrialEnded) -> None:
         self._count_since_best(trial)
@@ -443,25 +352,9 @@ class SweepState:
         self.unended.pop(trial.number, None)
         self.device_time.leave(trial.number, LOST if trial.raised else WAITING)
         if trial.raised:
-            self._fall_back_to_saved(trial)
+            self.fall_back_to_saved(trial)
         self.ended_in_a_row.append(trial)
-        self._update_best_at_end(trial)
-
-    def _fall_back_to_saved(self, trial: TrialState) -> None:
-        """Let a trial that an error ended count with the best report that it saved.
-
-        Its best report may be lost: the error may have come while that was being saved.
-        """
-        saved = [checkpoint for checkpoint in trial.checkpoints if math.isfinite(checkpoint.value)]
-        if trial.best is None or any(checkpoint.value == trial.best for checkpoint in saved):
-            return
-        if saved:
-            best = max(saved, key=lambda checkpoint: self.objective.score(checkpoint.value))
-            trial.point, trial.best_step, trial.best_config = best.point, best.step, best.config
-        else:
-            trial.point = ()
-        if trial in self.front:
-            self._take_front(self.searched)
+        self.note_end(trial)
 
     def _cut(self, event: events.SearchCut) -> None:
         self.num_trials = event.num_trials
@@ -479,38 +372,3 @@ class SweepState:
         """Count a trial that pauses or ends, unless it had paused before."""
         if trial.status == "running" and not trial.confirms:
             self.since_best.add(trial.number)
-
-    # Ranking, kept up report by report.
-
-    def _join_front(self, trial: TrialState, earlier_point: tuple[float, ...]) -> None:
-        """Put a trial on the front if its new point belongs there, and take its ``earlier_point`` off."""
-        if trial not in self.front:
-            self._take_front([*self.front, trial])
-        elif dominates(self._scores(trial), scores_of(self.objectives, earlier_point)):
-            self._take_front(self.front)
-        else:  # points that only the earlier point dominated join the front again
-            self._take_front(self.searched)
-
-    def _take_front(self, trials: Sequence[TrialState]) -> None:
-        """Choose the front among these trials."""
-        candidates = [trial for trial in trials if trial.point]
-        front = [candidates[place] for place in on_front([self._scores(trial) for trial in candidates])]
-        front.sort(key=lambda trial: (*(-score for score in self._scores(trial)), trial.number))
-        self.front = front if self.has_front else front[:1]
-
-    def _scores(self, trial: TrialState) -> tuple[float, ...]:
-        return scores_of(self.objectives, trial.point)
-
-    def _on_test_data(self, metrics: Mapping[str, Any], point: Sequence[float]) -> tuple[float, ...]:
-        """Return the objectives on test data, and the values of the point where a report has none."""
-        test_values = [metrics.get(names.test_metric(objective.name)) for objective in self.objectives]
-        pairs = zip(test_values, point, strict=True)
-        return tuple(float(test_value) if isinstance(test_value, Real) else value for test_value, value in pairs)
-
-    def _update_best_at_end(self, trial: TrialState) -> None:
-        """See whether a trial that has ended is the best by its last value."""
-        best = self.best_at_end
-        leader = None if best is None or best.value is None else (best.value, best.number)
-        value = math.nan if trial.value is None else trial.value
-        if trial.status != "failed" and self.objective.leads(value, trial.number, leader):
-            self.best_at_end = trial

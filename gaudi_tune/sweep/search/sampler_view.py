@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from gaudi_tune.base.failure import FailureKind
 from gaudi_tune.define.objective import Objective, scores_of
 from gaudi_tune.private import optuna as internals
-from gaudi_tune.sweep.record.front import in_order
+from gaudi_tune.sweep.record.ranking import in_order
 
 ATTR_CONSTRAINTS = "constraints"
 """User attribute of a trial: the soft constraints it last reported."""

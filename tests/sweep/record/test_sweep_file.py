@@ -23,7 +23,6 @@ from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.sweep.record.events import Ending
 from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.sweep_file import (
-    last_summaries,
     name_for,
     read_summary,
     read_sweep_file,
@@ -130,9 +129,8 @@ def test_a_summary_that_is_anothers_is_none(folder: Path) -> None:
     for text in ("[]", "{", "{}", '{"seconds_each": null}', '{"trials": 3, "best": null}'):
         (folder / SUMMARY_FILE).write_text(text)
         assert read_summary(folder) == {}
-    assert list(last_summaries(folder.parent)) == [("sweep", {})]
     (folder / SUMMARY_FILE).unlink()
-    assert list(last_summaries(folder.parent)) == []
+    assert read_summary(folder) == {}
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective, point_in
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
-from gaudi_tune.sweep.record.front import on_front
+from gaudi_tune.sweep.record.ranking import on_front
 from gaudi_tune.sweep.search.proposer import Proposer
 from tests.tools.benchmarks.scoreboard import BOOTSTRAPS, LCBench, find_tasks
 from tests.tools.benchmarks.strategies import Array, OnRecord, Trial

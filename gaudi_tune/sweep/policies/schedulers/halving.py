@@ -14,7 +14,7 @@ from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective, scores_of
 from gaudi_tune.sweep.policies.schedulers.scheduler import CONTINUE, Scheduler
 from gaudi_tune.sweep.record.events import Decision, Reported
-from gaudi_tune.sweep.record.front import in_order
+from gaudi_tune.sweep.record.ranking import in_order
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
 
@@ -76,7 +76,7 @@ class SuccessiveHalving(Scheduler):
     A trial that reaches a rung continues if it is among the best share of those that have reached it, and ends
     otherwise. The share is one in ``budget.reduction``, usually a third. Ties are broken by the validation loss: an
     accuracy on few samples has few values. With several objectives, trials are in the order of
-    :func:`~gaudi_tune.sweep.record.front.in_order`.
+    :func:`~gaudi_tune.sweep.record.ranking.in_order`.
 
     All that it knows is plain data, which the sweep's snapshots have. A trial whose earlier reports are not known
     (because a snapshot was lost) counts at no rung that it has passed.

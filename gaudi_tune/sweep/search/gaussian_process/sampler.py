@@ -17,7 +17,7 @@ from threadpoolctl import ThreadpoolController
 
 from gaudi_tune.define.ranges import middle
 from gaudi_tune.private.optuna import set_study_attribute, study_attributes
-from gaudi_tune.sweep.record.front import on_front
+from gaudi_tune.sweep.record.ranking import on_front
 from gaudi_tune.sweep.search.gaussian_process.acquisition import (
     log_expected_improvement,
     log_hypervolume_improvement,

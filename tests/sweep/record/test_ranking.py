@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from gaudi_tune.sweep.record.front import dominates, in_order, on_front
+from gaudi_tune.sweep.record.ranking import dominates, in_order, on_front
 
 Points = list[tuple[float, ...]]
 
