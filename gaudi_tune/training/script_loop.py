@@ -6,6 +6,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from gaudi_tune.base.names import CONFIRMS
+
 _config: dict[str, Any] | None = None
 
 
@@ -13,7 +15,8 @@ def run_script(config: dict[str, Any], path: str, source: bytes | str, package: 
     """Run a script for one trial, without arguments on its command line.
 
     Args:
-        config: What :func:`config_of_trial` returns to the script.
+        config: What :func:`config_of_trial` returns to the script, which often hands all of it to a parser, or to Hydra:
+            so without ``confirms`` where that is 0.
         path: Its path, for ``__file__`` and tracebacks.
         source: Its text or bytes, so that all trials of a sweep run the same code on any node.
         package: The package that it is in, for its relative imports; None for a script that is in none.
@@ -21,6 +24,7 @@ def run_script(config: dict[str, Any], path: str, source: bytes | str, package: 
     global _config
     module, main, arguments = ModuleType("__main__"), sys.modules["__main__"], sys.argv
     module.__file__, module.__package__ = path, package
+    config = {name: value for name, value in config.items() if name != CONFIRMS or value}
     sys.modules["__main__"], sys.argv, _config = module, [path], config
     try:
         exec(compile(source, path, "exec", dont_inherit=True), vars(module))  # noqa: S102  (the user's own script)

@@ -244,7 +244,7 @@ def test_the_ten_lines_run_anywhere(tmp_path: Path, webhook: Webhook) -> None:
     (there / "my loop.py").write_text(script)
     (there / "helper.py").write_text(
         "def loss_of(config, epoch):\n"
-        "    assert set(config) == {'lr', 'epochs', 'seed'}, config\n"
+        "    assert set(config) == {'lr', 'epochs', 'seed', 'confirms'}, config\n"
         "    return config['lr'] + 1 / epoch\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), VARIABLE: webhook.address}

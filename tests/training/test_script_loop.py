@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,13 @@ def test_every_trial_runs_it_from_its_first_line(tmp_path: Path) -> None:
         assert report == {"loss": lr, "momentum": 0.9, "file": "/somewhere/train.py", "argv": 1}
     assert (sys.modules["__main__"], sys.argv) == before
     assert config_of_trial() is None
+
+
+@pytest.mark.parametrize(("confirms", "names"), [(0, "lr"), (2, "confirms lr")])
+def test_a_script_gets_confirms_only_where_it_is_not_0(confirms: int, names: str) -> None:
+    script = 'from gaudi_tune import report, tune_script\nreport({"names": " ".join(sorted(tune_script({}, "loss")))})'
+    loop = partial(run_script, path="/somewhere/train.py", source=script)
+    assert reports_of(loop, {"lr": 0.5, "confirms": confirms}) == [{"names": names}]
 
 
 def test_what_a_script_raises_leaves_nothing_behind() -> None:
