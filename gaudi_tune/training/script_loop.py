@@ -15,8 +15,8 @@ def run_script(config: dict[str, Any], path: str, source: bytes | str, package: 
     """Run a script for one trial, without arguments on its command line.
 
     Args:
-        config: What :func:`config_of_trial` returns to the script, which often hands all of it to a parser, or to Hydra:
-            so without ``confirms`` where that is 0.
+        config: What :func:`config_of_trial` returns to the script, which may hand all of it to a parser or to
+            Hydra: so without ``confirms`` where that is 0.
         path: Its path, for ``__file__`` and tracebacks.
         source: Its text or bytes, so that all trials of a sweep run the same code on any node.
         package: The package that it is in, for its relative imports; None for a script that is in none.
