@@ -66,9 +66,9 @@ class RayWatch:
             elif answers and self._node_is_gone():
                 self._leave(Ending("Ray's process on this machine (raylet) is gone", status=1, at_once=True))
             elif answers:
-                self._heed_drains()
+                self._warn_of_drains()
 
-    def _heed_drains(self) -> None:
+    def _warn_of_drains(self) -> None:
         """Ask the trials on nodes that are about to be taken away to save. They go on elsewhere once a node is gone."""
         try:
             draining = draining_nodes()

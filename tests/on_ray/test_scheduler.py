@@ -18,7 +18,7 @@ from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.on_ray.given.ray_scheduler import RayScheduler, ray_scheduler_of
 from gaudi_tune.on_ray.scheduler import SweepScheduler
-from gaudi_tune.private.ray_tune import pbt_states
+from gaudi_tune.private.ray_objects import pbt_states
 from gaudi_tune.sweep.policies.schedulers.fifo import Fifo
 from gaudi_tune.sweep.policies.schedulers.given import GivenScheduler
 from gaudi_tune.sweep.policies.schedulers.halving import PromotingHalving

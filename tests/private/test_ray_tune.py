@@ -30,7 +30,7 @@ from ray.tune.search import SearchGenerator
 from ray.tune.search.optuna import OptunaSearch
 from ray.tune.utils.object_cache import _ObjectCache
 
-from gaudi_tune.private import ray_tune
+from gaudi_tune.private import ray_objects, ray_tune
 
 
 @pytest.fixture
@@ -210,14 +210,14 @@ def test_pbt_refuses_a_searcher_and_has_a_state_for_each_trial_that_it_is_given(
     ours = SimpleNamespace(search_alg=SearchGenerator(OptunaSearch(metric="score", mode="max")))
     with pytest.raises(ValueError, match="cannot be used with"):
         scheduler.on_trial_add(ours, trial)
-    scheduler.on_trial_add(ray_tune.ForScheduler(None, None), trial)
-    state = ray_tune.pbt_states(scheduler)[trial]
-    assert set(ray_tune.PBT_STATE) < vars(state).keys()
-    assert vars(state).keys() - set(ray_tune.PBT_STATE) == {"orig_tag", "last_checkpoint"}
+    scheduler.on_trial_add(ray_objects.ForScheduler(None, None), trial)
+    state = ray_objects.pbt_states(scheduler)[trial]
+    assert set(ray_objects.PBT_STATE) < vars(state).keys()
+    assert vars(state).keys() - set(ray_objects.PBT_STATE) == {"orig_tag", "last_checkpoint"}
     state.last_train_time = 3
     assert scheduler._trial_state[trial].last_train_time == 3
     state.last_perturbation_time = 60.0
-    due = [ray_tune.exchange_is_due(scheduler, trial, {"time_total_s": time}) for time in (60.0, 119.0, 120.0)]
+    due = [ray_objects.exchange_is_due(scheduler, trial, {"time_total_s": time}) for time in (60.0, 119.0, 120.0)]
     assert due == [False, False, True]
 
 

@@ -36,7 +36,7 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.given.configs import noted, with_configs
 from gaudi_tune.on_ray.given.ray_search import count_proposals, is_grid, needs_variants, source_of, space_of_variants
 from gaudi_tune.plan.apply import SET_BY_OPTIONS
-from gaudi_tune.private.ray_tune import (
+from gaudi_tune.private.ray_objects import (
     goal_of,
     keeps_searches,
     keeps_state,

@@ -17,7 +17,7 @@ from ray.tune.schedulers import HyperBandScheduler, PopulationBasedTraining, Tri
 from gaudi_tune.base import names
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.scheduler import SweepScheduler
-from gaudi_tune.private.ray_tune import (
+from gaudi_tune.private.ray_objects import (
     PBT_STATE,
     ForScheduler,
     exchange_is_due,
@@ -26,8 +26,8 @@ from gaudi_tune.private.ray_tune import (
     saved_scheduler,
     set_goal,
     time_attribute,
-    training_of,
 )
+from gaudi_tune.private.ray_tune import training_of
 from gaudi_tune.sweep.policies.schedulers.given import GivenScheduler
 from gaudi_tune.sweep.policies.schedulers.population import Population
 from gaudi_tune.sweep.policies.schedulers.scheduler import CONTINUE, Scheduler

@@ -24,7 +24,7 @@ from gaudi_tune.define.ranges import WithPrior, convert_tune_range, is_range, pl
 from gaudi_tune.define.search_space import SearchSpace, SpaceFunction
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.tune_searcher import Source
-from gaudi_tune.private.ray_tune import count_variants, keeps_searches, tell_goal, variants
+from gaudi_tune.private.ray_objects import count_variants, keeps_searches, tell_goal, variants
 
 logger = logging.getLogger(__name__)
 

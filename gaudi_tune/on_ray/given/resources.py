@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gaudi_tune.base.errors import SweepError, written
-from gaudi_tune.private.ray_tune import resources_of
+from gaudi_tune.private.ray_objects import resources_of
 
 KINDS = {"CPU": "cpu", "GPU": "cuda", "HPU": "hpu"}
 """Kinds of devices by Ray's names for them."""

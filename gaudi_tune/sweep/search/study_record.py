@@ -260,7 +260,7 @@ class StudyRecord:
                     return
             except DATABASE_ERRORS as error:
                 self._wake.set()
-                self._heed(error)
+                self._wait_after(error)
                 continue
             with self._lock:
                 if not self._unwritten - self._refused_numbers and not self._attributes_are_unwritten:
@@ -268,7 +268,7 @@ class StudyRecord:
             self._hurry.wait(WRITE_EVERY_S)
             self._hurry.clear()
 
-    def _heed(self, error: Exception) -> None:
+    def _wait_after(self, error: Exception) -> None:
         """Note an error of the database, and wait a moment if it may go away."""
         if internals.is_damage(error) and self._begins_left:
             self._is_damaged = True

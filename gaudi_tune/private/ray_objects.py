@@ -1,0 +1,150 @@
+"""Schedulers and searchers of Ray Tune: what they were given, their goal, and their state."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from ray import tune
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
+from ray.tune.search import BasicVariantGenerator, Searcher, variant_generator
+
+from gaudi_tune.private.ray_tune import end_paused
+
+
+class ForScheduler:
+    """Tune's controller as a scheduler of Ray's sees it, which calls methods that are private to Tune.
+
+    PopulationBasedTraining raises an error if the controller has a searcher: in Ray, it starts only from grids and
+    random samples. HyperBandForBOHB tells the searcher itself which trials wait.
+    """
+
+    def __init__(self, controller: Any, searcher: Any) -> None:
+        self._controller, self.search_alg = controller, SimpleNamespace(searcher=searcher)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._controller, name)
+
+    def stop_trial(self, trial: Trial) -> None:
+        """End a paused trial."""
+        end_paused(self._controller, trial)
+
+
+def goal_of(alg: TrialScheduler | Searcher) -> tuple[Any, Any]:
+    """Return the metric and the mode that the user gave a scheduler or a searcher; None for what was not given."""
+    return getattr(alg, "_metric", None), getattr(alg, "_mode", None)
+
+
+def set_goal(scheduler: TrialScheduler, metric: str, mode: str) -> None:
+    """Give a scheduler the metric and the mode, unless it has them."""
+    own_metric, own_mode = goal_of(scheduler)
+    scheduler.set_search_properties(None if own_metric else metric, None if own_mode else mode)
+
+
+def tell_goal(searcher: Searcher, metric: str, mode: str, space: dict[str, Any]) -> None:
+    """Give a searcher metric, mode and space, unless it has them."""
+    own_metric, own_mode = goal_of(searcher)
+    searcher.set_search_properties(None if own_metric else metric, None if own_mode else mode, space)
+
+
+def keeps_searches(searcher: Searcher) -> bool:
+    """Whether the state of a searcher can be kept for a resume."""
+    return type(searcher).save is not Searcher.save
+
+
+def variants(
+    generator: BasicVariantGenerator, space: dict[str, Any], samples: int, seed: int
+) -> Iterator[dict[str, Any]]:
+    """Yield what Ray's generator of variants proposes. Its own class makes trials of Tune besides, and counts those.
+
+    Without a random state of the generator's own, the seed decides.
+    """
+    random_state = copy.deepcopy(generator._random_state)
+    if getattr(random_state, "_rng", None) is None:
+        random_state = np.random.default_rng(seed)
+    options = {"constant_grid_search": generator._constant_grid_search, "random_state": random_state}
+    points = generator._points_to_evaluate[:samples]
+    for point in points:
+        for _, resolved in variant_generator._get_preset_variants({"config": space}, point, **options):
+            yield resolved["config"]
+    for _ in range(samples - len(points)):
+        for _, resolved in variant_generator.generate_variants({"config": space}, **options):
+            yield resolved["config"]
+
+
+def count_variants(generator: BasicVariantGenerator, space: dict[str, Any], samples: int) -> int:
+    """Return how many configurations :func:`variants` yields."""
+    points = copy.deepcopy(generator._points_to_evaluate)
+    number: int = variant_generator._count_variants({"config": space, "num_samples": samples}, points)
+    return number
+
+
+def time_attribute(scheduler: TrialScheduler) -> str:
+    """Return by which entry of a report a scheduler of Ray's tells the time; "" if by none."""
+    return str(getattr(scheduler, "_time_attr", ""))
+
+
+def longest_trial(scheduler: TrialScheduler) -> float | None:
+    """Return the ``max_t`` of a scheduler of Ray's; None if it has none."""
+    longest: float | None = getattr(scheduler, "_max_t_attr", getattr(scheduler, "_max_t", None))
+    return longest
+
+
+def exchange_is_due(scheduler: PopulationBasedTraining, trial: Trial, result: Mapping[str, Any]) -> bool:
+    """Whether a population may take over this trial, or change it, after this result."""
+    time, last_time = result.get(scheduler._time_attr, 0), scheduler._trial_state[trial].last_perturbation_time
+    return bool(time >= scheduler._burn_in_period and time - last_time >= scheduler._perturbation_interval)
+
+
+def resources_of(trainable: Any) -> Any:
+    """Return what ``tune.with_resources()`` or a class books for a trial: a mapping, a PlacementGroupFactory, or a
+    function of the trial's configuration; None for nothing."""
+    kind: Any = trainable if isinstance(trainable, type) else getattr(trainable, "trainable", None)  # of a ClassLoop
+    if kind is None or not issubclass(kind, tune.Trainable):
+        return getattr(trainable, "_resources", None)
+    try:
+        return kind.default_resource_request({})
+    except Exception:  # it looks into the configuration
+        return kind.default_resource_request
+
+
+def mutated_by(scheduler: PopulationBasedTraining) -> set[str]:
+    """Return the hyperparameters that a scheduler of a population changes."""
+    return {*scheduler._hyperparam_mutations, *getattr(scheduler, "_hyperparam_bounds", ())}
+
+
+def keeps_state(scheduler: TrialScheduler) -> bool:
+    """Whether the state of a scheduler can be kept for a resume."""
+    return isinstance(scheduler, PopulationBasedTraining) or type(scheduler).save is not TrialScheduler.save
+
+
+def saved_scheduler(scheduler: TrialScheduler) -> bytes | None:
+    """Return what a scheduler saves of itself; None if it cannot."""
+    if not keeps_state(scheduler):
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        scheduler.save(file := f"{folder}/scheduler")
+        return Path(file).read_bytes()
+
+
+def load_scheduler(scheduler: TrialScheduler, saved: bytes) -> None:
+    """Give a scheduler what :func:`saved_scheduler` returned."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(file := f"{folder}/scheduler").write_bytes(saved)
+        scheduler.restore(file)
+
+
+PBT_STATE = ("last_score", "last_perturbation_time", "last_train_time", "last_result")
+"""Attributes of PBT's state of a trial, besides the checkpoint. PBT cannot save or restore its state by itself."""
+
+
+def pbt_states(scheduler: PopulationBasedTraining) -> dict[Trial, Any]:
+    """Return PBT's state of each trial: objects with the attributes of :data:`PBT_STATE`, which may be set."""
+    states: dict[Trial, Any] = scheduler._trial_state
+    return states
