@@ -60,8 +60,6 @@ class WarmTrainable(tune.Trainable):
     """Folder of the trial's last checkpoint, None before the first."""
     _saved_at: int
     """Iteration at which the last checkpoint was written."""
-    _progress: int
-    """Epochs or steps that the trial had trained at its last report."""
     _saved_behind: int
     """How many reports earlier the loop had written what that checkpoint has."""
     _behind: int
@@ -134,10 +132,9 @@ class WarmTrainable(tune.Trainable):
             purpose = names.START_SECONDS if self._new_workers.reason else names.LOST_SECONDS
             timing[purpose] = timing.get(purpose, 0.0) + lost_s
         assert self.group is not None, "it has just reported"
-        reports = self.iteration + 1
-        self._progress = int(metrics.get(self._unit, reports * (self.settings.get("eval_every") or 1)))
         if not self._behind:
-            self._written_progress, self._written_metrics = self._progress, metrics
+            counted = (self.iteration + 1) * (self.settings.get("eval_every") or 1)
+            self._written_progress, self._written_metrics = int(metrics.get(self._unit, counted)), metrics
         step_s = time.monotonic() - ordered_at
         untrained_s = sum({**metrics, **timing}.get(name, 0.0) for name in names.NOT_TRAINED)
         self._trained_s += max(0.0, step_s - untrained_s)
@@ -381,7 +378,7 @@ class WarmTrainable(tune.Trainable):
     def _begin(self, config: dict[str, Any]) -> None:
         self.trial_config, self._started, self._losses, self._from_0 = config, False, 0, False
         self._workers_used = False
-        self._checkpoint, self._progress, self._trained_s = None, 0, 0.0
+        self._checkpoint, self._trained_s = None, 0.0
         self._saved_at = self._saved_behind = self._behind = self._written_progress = 0
         self._written_metrics = {}
         self._place, self._next_place = self._usual_place, None

@@ -6,11 +6,12 @@ Nothing here knows of Ray: :class:`~gaudi_tune.on_ray.tune_searcher.TuneSearcher
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
 import optuna
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, TPESampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as StudyState
@@ -22,16 +23,12 @@ from gaudi_tune.private import optuna as internals
 from gaudi_tune.sweep.record.trial_state import TrialState
 from gaudi_tune.sweep.search.gaussian_process.sampler import GaussianProcessSampler
 from gaudi_tune.sweep.search.guesses import GUESSED, guess, guesses_pay_off
-from gaudi_tune.sweep.search.memory import out_of_memory_predictor
+from gaudi_tune.sweep.search.memory import first_that_fits
 from gaudi_tune.sweep.search.sampler_view import ATTR_NUMBER, SamplerView, TrialLimits
 from gaudi_tune.sweep.search.samplers import RandomOnError, make_sampler
 from gaudi_tune.sweep.search.study_record import KeptStudy, StudyRecord, study_in_memory
 from gaudi_tune.sweep.search.study_trial import as_interrupted, number_in_sweep, with_results, without_results
 
-MAX_PROPOSALS = 50
-"""How many proposals are asked for until one is likely to fit into the device's memory; then the last is taken."""
-MAX_FROM_SAMPLER = 3
-"""How many of these come from the sampler, which may take a while for each; the others are random."""
 LIMITS: dict[type[BaseSampler], TrialLimits] = {
     # It counts the best tenth as good, at most 25. So of thousands it still sees every good trial, and some bad ones.
     TPESampler: TrialLimits(best=25, sampled=225),
@@ -163,7 +160,8 @@ class Proposer:
         if self._proposed_before:
             config = self._propose_again(trial_id, number, suggestion)
         elif suggestion is not None:
-            config = self._take(trial_id, number, suggestion)
+            config, proposal = self._as_proposal(suggestion)
+            self._add_trial(trial_id, number, proposal)
         else:
             config = self._propose_new(trial_id, number, proposal_seed)
         self.n_proposed += 1  # only now: a resumed sweep makes a proposal that failed
@@ -270,17 +268,16 @@ class Proposer:
             values = self._guess(seed)
             if values:
                 study.enqueue_trial(values, user_attrs={GUESSED: True})
-        config, proposal = self._ask(study) if fixed_values else self._ask_for_one_that_fits(study)
+        ask = partial(self._ask, study)
+        if self._sampler_view.out_of_memory and not fixed_values:  # in few sweeps
+            trials, seed = self.record.trials(), self.n_proposed + 1
+            config, proposal = first_that_fits(ask, study, trials, self._objectives, seed)
+        else:
+            config, proposal = ask()
         if REQUESTED in proposal.user_attrs:
             del self.requested_configs[0]
         self._add_trial(trial_id, number, proposal)
         self.record.keep_attributes_of(study)
-        return config
-
-    def _take(self, trial_id: str, number: int, suggestion: Mapping[str, Any]) -> dict[str, Any]:
-        """Add the trial of a source's configuration to the study."""
-        config, proposal = self._as_proposal(suggestion)
-        self._add_trial(trial_id, number, proposal)
         return config
 
     def _as_proposal(self, suggestion: Mapping[str, Any]) -> tuple[dict[str, Any], FrozenTrial]:
@@ -342,29 +339,6 @@ class Proposer:
         """Return the next proposal of the study's sampler, and its trial in this study."""
         config, number = self._space.propose(study)
         return config, study.get_trials(deepcopy=False)[number]
-
-    def _ask_for_one_that_fits(self, study: optuna.Study) -> tuple[dict[str, Any], FrozenTrial]:
-        """Return the next proposal that is not likely to run out of the device's memory."""
-        has_learned = bool(self._sampler_view.out_of_memory)  # in few sweeps
-        is_too_large = out_of_memory_predictor(self.record.trials()) if has_learned else None
-        for attempt in range(MAX_PROPOSALS):
-            if attempt == MAX_FROM_SAMPLER:
-                study.sampler = RandomSampler(seed=self.n_proposed + 1)
-            config, proposal = self._ask(study)
-            if is_too_large is None or not is_too_large(proposal):
-                break
-            self._reject(study, proposal)
-        return config, proposal
-
-    def _reject(self, study: optuna.Study, proposal: FrozenTrial) -> None:
-        """Tell the sampler that a proposal is as bad as the worst trial, so that it looks elsewhere."""
-        points = [trial.values for trial in study.get_trials(deepcopy=False) if trial.values]
-        if not points:
-            study.tell(proposal.number, state=StudyState.FAIL)
-            return
-        columns = zip(*points, strict=True)
-        worst = [objective.worst(values) for objective, values in zip(self._objectives, columns, strict=True)]
-        study.tell(proposal.number, worst)
 
     # The books of the study.
 
