@@ -12,6 +12,8 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u20
 """Characters with which a text could command a terminal, or turn its words around; not tabs and ends of lines."""
 MAX_LINE = 1_000
 """Most characters of an error's last line, which is shown in lists."""
+MAX_CHOICE = 200
+"""Most characters of a hyperparameter's value, which is shown in lines with others."""
 LONG_INTEGER = 10**20
 """Integers from here on are shown as floats are."""
 
@@ -45,8 +47,9 @@ def format_params(config: Mapping[str, Any], names: Iterable[str] | None = None,
 
 
 def format_choice(value: object, digits: int = 4) -> str:
-    """Return the value of a hyperparameter for people. Unlike in :func:`format_value`, None is a choice with a name."""
-    return "None" if value is None else format_value(value, digits)
+    """Return the value of a hyperparameter for people, cut if it is long. Unlike in :func:`format_value`, None is a
+    choice with a name."""
+    return "None" if value is None else shortened(format_value(value, digits), MAX_CHOICE)
 
 
 def last_line(error: str) -> str:

@@ -101,20 +101,15 @@ def _results(plan: Plan, state: SweepState) -> dict[str, Any]:
 
 def _progress(state: SweepState) -> dict[str, Any]:
     """Return whether and how the sweep has ended, and how many trials it has by status."""
-    unended = Counter[str]()
-    interrupted = []
-    for trial in state.unended.values():
-        if trial.status == "paused":
-            unended["paused"] += 1
-        else:
-            unended["interrupted"] += 1
-            interrupted.append(trial.number)
+    remaining = state.unended.values()
+    interrupted = [trial.number for trial in remaining if trial.status != "paused"]
+    waiting = {"paused": len(remaining) - len(interrupted), "interrupted": len(interrupted)}
     return {
         "complete": state.complete,
         "failed": state.failure,
         "ended_early": None if state.ending is None else state.ending._asdict(),
         "steered": [{"time": round(time, 1), "what": description} for time, description in state.steered],
-        "counts": {**state.counts(), **unended},
+        "counts": {**state.counts(), **{status: number for status, number in waiting.items() if number}},
         "expected": state.expected,
         "confirmations": state.confirmations,
         "interrupted": sorted(interrupted),

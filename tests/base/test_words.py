@@ -22,6 +22,12 @@ def test_the_last_line_of_an_error_says_what_it_is(error: str, line: str) -> Non
     assert last_line(error) == line
 
 
+def test_a_long_value_of_a_hyperparameter_is_shortened() -> None:
+    text = format_params({"layers": "conv " * 1000, "lr": 0.1})
+    assert text.startswith("layers=conv conv ") and text.endswith(" lr=0.1")
+    assert len(text) < 300
+
+
 def test_the_choice_none_is_said() -> None:
     assert format_params({"activation": None, "lr": 0.123456}) == "activation=None lr=0.1235"
 

@@ -59,7 +59,7 @@ def test_the_confidence_that_the_winner_beats_the_baseline_counts_how_many_could
     assert verdict(result).startswith("trial 002 beats the baseline by 0.1033 (")
 
 
-def test_of_a_loss_less_is_better() -> None:
+def test_less_is_better_of_a_loss() -> None:
     result = sweep(FIRST, BASELINE, SECOND, mode="min")
     assert (result["rivals"][0]["trial"], result["gain"]["mean"]) == (2, pytest.approx(0.1033, abs=1e-3))
     assert "beats the baseline" in verdict(result)
@@ -115,7 +115,7 @@ def test_before_a_trial_of_it_has_ended_there_is_nothing_to_say() -> None:
     assert confirmed(fed.state) is None
 
 
-def test_where_the_best_epoch_of_a_seed_has_no_test_data_all_are_held_against_each_other_by_validation() -> None:
+def test_all_are_compared_by_validation_where_the_best_epoch_of_a_seed_has_no_test_data() -> None:
     fed = Fed(trials=1, confirm=0, seeds=2)
     fed.trial(1, 0.5)
     for number, tested in ((2, None), (3, 0.4)):
@@ -144,7 +144,7 @@ def test_a_loop_that_ends_its_trials_itself_is_confirmed_too_and_what_a_person_s
     assert [row["scores"] for row in result["rivals"]] == [[0.60, 0.62]]
 
 
-def test_of_several_objectives_each_has_its_mean_on_test_data_where_there_is_some() -> None:
+def test_each_of_several_objectives_has_its_mean_on_test_data_where_there_is_some() -> None:
     fed = Fed(trials=2, confirm=1, seeds=2, others=[Objective("val_loss", "min"), Objective("seconds", "min")])
     fed.begin(1, 2)
     for number in (1, 2):

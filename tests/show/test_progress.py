@@ -68,7 +68,7 @@ def test_a_trial_that_waits_is_neither_running_nor_done(capsys: pytest.CaptureFi
     assert last == "2 of 3 trials done, 1 stopped early, 1 finished, best score 0.2000 (trial 002)"
 
 
-def test_what_a_kill_has_lost_is_not_blamed_on_workers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_workers_are_not_blamed_for_the_loss_of_a_kill(capsys: pytest.CaptureFixture[str]) -> None:
     fed, shown = Fed(trials=3), progress((1, 3))
     fed.begin(1)  # before the sweep was killed
     shown.show(SweepBegan(), fed.state)
@@ -139,7 +139,7 @@ def test_a_train_loop_that_returns_early_is_not_blamed_on_the_scheduler(capsys: 
     assert two.endswith("score 0.1000  stopped early")
 
 
-def test_what_a_person_asks_and_how_trials_and_the_sweep_go_on_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_requests_of_a_person_and_how_trials_and_the_sweep_go_on_are_said(capsys: pytest.CaptureFixture[str]) -> None:
     fed, shown = Fed(trials=3), progress((1, 3))
     fed.begin(1, 2)
     fed.report(2, 1, 0.5)

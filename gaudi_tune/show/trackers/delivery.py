@@ -5,7 +5,6 @@ Functions import MLflow, which takes a second: the thread does it, not Tune's ev
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import os
@@ -145,10 +144,12 @@ class Sender(threading.Thread):
 
     def _retry(self, send: Callable[[], None]) -> bool:
         """Call ``send`` until the server answers. Return False, after an error in the log, if the server refuses it."""
-        for attempt in itertools.count(1):
+        attempt = 0
+        while True:
+            attempt += 1
             try:
                 send()
-            except Exception as error:
+            except Exception as error:  # each kind of store raises its own
                 condition = self._runs.retry_until(error, attempt) if self._runs is not None else ""
                 if isinstance(error, SweepError):
                     self._fails_since, self.problem = None, str(error)
@@ -167,7 +168,6 @@ class Sender(threading.Thread):
             self._fails_since = self._fails_since or time.monotonic()
             if self._gives_up.wait(SEND_EVERY_S):
                 raise _GivenUpError
-        raise AssertionError("the loop has no end")
 
 
 def deliver_left(folder: Path, tracking_uri: str) -> int:

@@ -56,33 +56,30 @@ class MlflowRuns:
         With SQLite each call of MLflow takes 10 to 30 ms, almost regardless of its size. See :meth:`retry_until` for
         errors.
         """
-        try:
-            match group[0]:
-                case records.BeginSweep() as record:
-                    self._begin_sweep(record)
-                case records.BeginRun() as record:
-                    parent = {MLFLOW_PARENT_RUN_ID: self._ids[SWEEP]}
-                    self._begin_run(record, {**parent, **record.tags}, cast("Sequence[records.Update]", group[1:]))
-                case records.Update():
-                    updates = cast("Sequence[records.Update]", group)
-                    self._log(self._ids[group[0].run], updates, _tags_in(updates))
-                case records.LogFiles() as record:
-                    self._log_files(record)
-                case records.LogDocument() as record:
-                    self._client.log_dict(self._ids[record.run], record.content, record.name)
-                case records.LogModel() as record:
-                    if self._is_inside(record.checkpoint):
-                        checkpoint = str(self._folder / record.checkpoint)
-                        log_best_model(self._client, self._ids, replace(record, checkpoint=checkpoint))
-        except Exception:
-            self._runs_may_exist = True  # the request may have arrived, and only the answer been lost
-            raise
+        match group[0]:
+            case records.BeginSweep() as record:
+                self._begin_sweep(record)
+            case records.BeginRun() as record:
+                parent = {MLFLOW_PARENT_RUN_ID: self._ids[SWEEP]}
+                self._begin_run(record, {**parent, **record.tags}, cast("Sequence[records.Update]", group[1:]))
+            case records.Update():
+                updates = cast("Sequence[records.Update]", group)
+                self._log(self._ids[group[0].run], updates, _tags_in(updates))
+            case records.LogFiles() as record:
+                self._log_files(record)
+            case records.LogDocument() as record:
+                self._client.log_dict(self._ids[record.run], record.content, record.name)
+            case records.LogModel() as record:
+                if self._is_inside(record.checkpoint):
+                    checkpoint = str(self._folder / record.checkpoint)
+                    log_best_model(self._client, self._ids, replace(record, checkpoint=checkpoint))
 
     def retry_until(self, error: Exception, attempt: int) -> str | None:
         """Return in words until when to retry after an error of MLflow's client.
 
         Returns "" if that is unknown, and None if MLflow would refuse the record again.
         """
+        self._runs_may_exist = True  # the request may have arrived, and only the answer been lost
         if isinstance(error, MlflowException) and says_deleted(error):
             return self._until_restored(attempt)
         if isinstance(error, MlflowException):
@@ -186,7 +183,7 @@ class MlflowRuns:
                     self._client.log_artifacts(self._ids[record.run], str(file), record.folder or None)
                 elif file.is_file():
                     self._client.log_artifact(self._ids[record.run], str(file), record.folder or None)
-        except Exception as error:
+        except Exception as error:  # each kind of store raises its own
             if not record.may_be_skipped:
                 raise
             logger.warning("MLflow does not take the pictures (%s); others follow", str(error).split("\n")[0])

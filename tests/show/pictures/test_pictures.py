@@ -121,7 +121,7 @@ def test_the_front_is_drawn_with_its_border_and_the_baseline(tmp_path: Path) -> 
     assert not {"front_1_3", "front_2_3"} & pictures
 
 
-def test_of_three_objectives_each_pair_is_drawn(tmp_path: Path) -> None:
+def test_each_pair_of_three_objectives_is_drawn(tmp_path: Path) -> None:
     view = of_several(tmp_path, ["max", "max", "min"])
     assert traces(view, "front_1_3")["on the front (6)"][0] == (1.0, -1.0)
     assert len(traces(view, "front_2_3")["on the front (6)"]) == 6
@@ -149,7 +149,7 @@ def test_the_page_knows_the_front(tmp_path: Path) -> None:
     assert (one["front"], one["others"]) == ([2], [])
 
 
-def test_what_looks_like_markup_is_text_for_plotly(tmp_path: Path) -> None:
+def test_markup_in_values_is_text_for_plotly(tmp_path: Path) -> None:
     view = view_of([[0.1, 0.2, 0.3, 0.4]] * 8, tmp_path)
     figures = json.dumps([picture.as_data()["figure"] for picture in draw_pictures(view)])
     assert "<b>" not in figures
@@ -269,7 +269,7 @@ def test_stopped_failed_and_running_trials_are_seen_in_their_colours(tmp_path: P
     assert [n for n in finished.customdata if n] == [1] * 4 + [6] * 4
 
 
-def test_of_an_interrupted_sweep_nothing_runs(tmp_path: Path) -> None:
+def test_nothing_of_an_interrupted_sweep_runs(tmp_path: Path) -> None:
     trials = view_of(MIXED, tmp_path, running=False).trials
     assert Counter(trial.status for trial in trials)["interrupted"] == 1
     assert "running" not in {trial.status for trial in trials}
@@ -300,7 +300,7 @@ def test_the_report_says_why_a_sweep_ended_early(tmp_path: Path) -> None:
         ([[0.1 * number] for number in range(1, 11)], []),
     ],
 )
-def test_what_cannot_be_drawn_says_why(curves: list[list[float] | None], missing: list[str], tmp_path: Path) -> None:
+def test_a_missing_picture_says_why(curves: list[list[float] | None], missing: list[str], tmp_path: Path) -> None:
     view = view_of(curves, tmp_path)
     pictures = draw_pictures(view)
     assert [picture.name for picture in pictures if picture.figure is None] == missing

@@ -249,7 +249,7 @@ def test_requirements_are_versions_that_pip_finds(
     assert requirement("torch-of-a-container") == f"torch-of-a-container=={wanted}"
 
 
-def test_what_is_installed_under_another_name_is_left_to_pip() -> None:
+def test_a_package_installed_under_another_name_is_left_to_pip() -> None:
     assert requirement("gaudi-tune-has-no-such-package") == "gaudi-tune-has-no-such-package"
 
 

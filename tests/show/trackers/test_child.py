@@ -14,7 +14,7 @@ from gaudi_tune.show.trackers.child import ChildError, call_in_child
 pytestmark = pytest.mark.processes
 
 
-def test_what_it_did_is_known_also_while_this_process_computes() -> None:
+def test_its_answer_arrives_also_while_this_process_computes() -> None:
     stop = threading.Event()
 
     def compute() -> None:
@@ -33,7 +33,7 @@ def test_what_it_did_is_known_also_while_this_process_computes() -> None:
             thread.join()
 
 
-def test_what_it_started_ends_with_it(tmp_path: Path) -> None:
+def test_processes_that_it_started_end_with_it(tmp_path: Path) -> None:
     def start() -> None:
         process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=True)
         process.start()

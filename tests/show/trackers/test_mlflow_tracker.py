@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import pickle
 import shutil
 import zlib
 from dataclasses import replace
@@ -32,6 +31,7 @@ from gaudi_tune.sweep.record.events import (
     SweepEnding,
 )
 from tests.helpers.deliveries import free_port
+from tests.helpers.mlflow_runs import history, runs_of
 from tests.helpers.model_sweeps import make_checkpoint
 from tests.helpers.scripted import (
     began,
@@ -44,29 +44,6 @@ from tests.helpers.scripted import (
 )
 
 INTERRUPTED = Ending("Ctrl-C", 130)
-
-
-def runs_of(plan: Plan) -> dict[str, Run]:
-    """The runs of a sweep by number of the trial; its own under "sweep"."""
-    runs = all_runs(plan)
-    (parent,) = [run for run in runs if run.info.run_name == plan.name]
-    children = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
-    found = {run.data.tags["trial"]: run for run in children}
-    assert len(found) == len(children)
-    return {"sweep": parent, **found}
-
-
-def all_runs(plan: Plan) -> list[Run]:
-    """The runs of a sweep's experiment."""
-    client = MlflowClient(plan.tracking_uri)
-    known = client.get_experiment_by_name(plan.experiment.name)
-    assert known is not None
-    return list(client.search_runs([known.experiment_id]))
-
-
-def history(plan: Plan, run: Run, metric: str) -> list[tuple[int, float]]:
-    values = MlflowClient(plan.tracking_uri).get_metric_history(run.info.run_id, metric)
-    return [(value.step, value.value) for value in values]
 
 
 def artifacts(plan: Plan, run: Run, folder: str | None = None) -> set[str]:
@@ -236,30 +213,6 @@ def test_names_that_mlflow_refuses_are_changed(storage: Path) -> None:
     assert len(run.info.run_name or "") <= 250  # PostgreSQL takes no more
 
 
-def test_a_sweep_that_was_killed_goes_on_in_its_runs(storage: Path) -> None:
-    """The outbox knows more than the snapshot: trial 2 began, and trial 1 failed, after it was taken."""
-    plan = plan_of(storage, "killed")
-    tracker, state = MlflowTracker(plan), state_of(plan)
-    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25))
-    snapshot = pickle.loads(pickle.dumps(state.snapshot()))
-    happen(tracker, state, reported(1, 2, 0.5), began(2), reported(2, 1, 0.375), ended(1, "failed", "killed"))
-    tracker.close()  # and no SweepEnded
-
-    tracker, state = MlflowTracker(plan), state_of(plan)
-    state.restore(snapshot)
-    happen(tracker, state, SweepBegan(), began(1), began(2), reported(2, 1, 0.375))
-    happen(tracker, state, reported(1, 2, 0.5), reported(1, 3, 0.625), reported(2, 2, 0.4))
-    happen(tracker, state, ended(1, "finished"), ended(2, "finished"))
-    over(tracker, state)
-    runs = runs_of(plan)
-    assert set(runs) == {"sweep", "001", "002"}
-    assert history(plan, runs["001"], "score") == [(1, 0.25), (2, 0.5), (3, 0.625)]
-    assert history(plan, runs["002"], "score") == [(1, 0.375), (2, 0.4)]
-    assert (runs["001"].info.status, runs["001"].data.tags["status"]) == ("FINISHED", "finished")
-    assert "failure" not in runs["001"].data.tags
-    assert (runs["sweep"].data.metrics["best_score"], runs["sweep"].data.tags["best_trial"]) == (0.625, "1")
-
-
 def test_hyperparameters_that_change_while_a_trial_trains_are_metrics_and_words_are_tags(storage: Path) -> None:
     plan = plan_of(storage, "changing")
     tracker, state = MlflowTracker(plan), state_of(plan)
@@ -274,23 +227,6 @@ def test_hyperparameters_that_change_while_a_trial_trains_are_metrics_and_words_
     assert set(history(plan, run, "score")) == {(1, 0.25), (2, 0.5), (1, 0.4)}
     assert run.data.tags[f"{PARAM_METRIC_PREFIX}optimizer"] == "adamw"
     assert f"{PARAM_METRIC_PREFIX}seed" not in run.data.metrics
-
-
-def test_after_a_kill_a_clone_goes_on_below_the_steps_that_its_trial_had_before(storage: Path) -> None:
-    plan = plan_of(storage, "cloned")
-    tracker, state = MlflowTracker(plan), state_of(plan)
-    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25), reported(1, 2, 0.5), reported(1, 3, 0.75))
-    snapshot = pickle.loads(pickle.dumps(state.snapshot()))
-    happen(tracker, state, began(1, x=0.7), reported(1, 1, 0.3, x=0.7))
-    tracker.close()  # killed
-
-    tracker, state = MlflowTracker(plan), state_of(plan)
-    state.restore(snapshot)
-    happen(tracker, state, SweepBegan(), began(1), reported(1, 3, 0.75))
-    happen(tracker, state, began(1, x=0.7), reported(1, 1, 0.3, x=0.7), reported(1, 2, 0.6, x=0.7))
-    over(tracker, state)
-    values = [(1, 0.25), (1, 0.3), (2, 0.5), (2, 0.6), (3, 0.75)]
-    assert sorted(history(plan, runs_of(plan)["001"], "score")) == values
 
 
 def test_the_end_of_a_sweep_without_a_server_names_the_command(
@@ -328,45 +264,6 @@ def test_a_model_is_loaded_as_the_tracker_says(storage: Path, small_trial: dict[
     assert f'load_model("{model}")' in line
 
 
-def test_the_first_report_of_a_trial_that_had_begun_before_a_kill_is_kept_at_step_0_too(storage: Path) -> None:
-    plan = plan_of(storage, "killed-early")
-    state = state_of(plan)
-    tracker = MlflowTracker(plan)
-    happen(tracker, state, SweepBegan(), began(1))
-    tracker.close()
-    tracker, state = MlflowTracker(plan), state_of(plan)
-    happen(tracker, state, SweepBegan(), began(1), reported(1, 0, 0.5), reported(1, 1, 0.6))
-    tracker.close()
-    (run,) = (run for name, run in runs_of(plan).items() if name != "sweep")
-    assert history(plan, run, "score") == [(0, 0.5), (1, 0.6)]
-
-
-def test_a_trial_that_begins_with_other_parameters_after_a_kill_is_another_run(storage: Path) -> None:
-    """The killed process had begun trial 2, and neither the study nor the log knows of it."""
-    plan = plan_of(storage, "other-parameters")
-    tracker, state = MlflowTracker(plan), state_of(plan)
-    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25))
-    snapshot = pickle.loads(pickle.dumps(state.snapshot()))
-    happen(tracker, state, began(2), reported(2, 1, 0.5), reported(2, 2, 0.95))
-    tracker.close()
-    for _ in range(2):  # the second time, the new one is known to the outbox alone
-        tracker, state = MlflowTracker(plan), state_of(plan)
-        state.restore(snapshot)
-        happen(tracker, state, SweepBegan(), began(2, x=0.7), reported(2, 1, 0.1, x=0.7), reported(2, 2, 0.3, x=0.7))
-        tracker.close()
-    happen(tracker := MlflowTracker(plan), state, SweepBegan(), ended(2, "finished"))
-    over(tracker, state)
-    (sweep,) = [run.info.run_id for run in all_runs(plan) if run.info.run_name == plan.name]
-    children = [run for run in all_runs(plan) if run.data.tags.get("mlflow.parentRunId") == sweep]
-    runs = sorted((run for run in children if run.data.tags["trial"] == "002"), key=lambda run: run.info.start_time)
-    assert [run.data.params["x"] for run in runs] == ["0.2", "0.7"]
-    assert [history(plan, run, "score") for run in runs] == [[(1, 0.5), (2, 0.95)], [(1, 0.1), (2, 0.3)]]
-    lost, counted = (run.data for run in runs)
-    assert (lost.tags["status"], counted.tags["status"], counted.tags["attempt"]) == ("lost", "finished", "2")
-    assert math.isnan(lost.metrics["best_score"])  # it is not ranked
-    assert counted.metrics["best_score"] == 0.3
-
-
 def test_the_best_value_of_a_clone_that_went_back_is_the_latest(storage: Path) -> None:
     plan = plan_of(storage, "clone-goes-back")
     tracker, state = MlflowTracker(plan), state_of(plan)
@@ -375,21 +272,6 @@ def test_the_best_value_of_a_clone_that_went_back_is_the_latest(storage: Path) -
     over(tracker, state)
     metrics = runs_of(plan)["001"].data.metrics
     assert (metrics["best_score"], metrics["best_epoch"]) == (0.9, 3)
-
-
-def test_the_best_value_is_that_of_the_sweep_where_training_differs_after_a_kill(storage: Path) -> None:
-    plan = plan_of(storage, "differs")
-    tracker, state = MlflowTracker(plan), state_of(plan)
-    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25))
-    snapshot = pickle.loads(pickle.dumps(state.snapshot()))
-    happen(tracker, state, reported(1, 2, 0.95), reported(1, 3, 0.9))
-    tracker.close()
-    tracker, state = MlflowTracker(plan), state_of(plan)
-    state.restore(snapshot)
-    happen(tracker, state, SweepBegan(), began(1), reported(1, 2, 0.91), reported(1, 3, 0.9), ended(1, "finished"))
-    over(tracker, state)
-    metrics = runs_of(plan)["001"].data.metrics
-    assert (metrics["best_score"], metrics["best_epoch"]) == (0.91, 2)
 
 
 def test_infinity_reaches_mlflow_in_no_form(storage: Path) -> None:

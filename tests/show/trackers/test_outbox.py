@@ -38,7 +38,7 @@ def delivered(folder: Path, count: int) -> Outbox:
     return Outbox(folder)
 
 
-def test_what_was_delivered_is_not_read_again(tmp_path: Path) -> None:
+def test_delivered_records_are_not_read_again(tmp_path: Path) -> None:
     outbox = delivered(tmp_path / "sweep", 2)
     assert (outbox.read_batch(), outbox.read_batch(), outbox.ids) == (RECORDS[2:], None, {"": "a run"})
 

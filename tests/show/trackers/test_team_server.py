@@ -193,7 +193,7 @@ def test_no_one_else_reads_what_it_keeps(team: TeamServer) -> None:
         assert (team.store / folder).stat().st_mode & 0o007 == 0
 
 
-def test_where_root_starts_it_nothing_of_it_runs_as_root(team: TeamServer) -> None:
+def test_nothing_of_it_runs_as_root_where_root_starts_it(team: TeamServer) -> None:
     if team.environment.get("SERVER_USER") == "root":
         pytest.skip("no Python of this machine can be run by another user")
     assert team.process is not None

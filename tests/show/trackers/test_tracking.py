@@ -51,7 +51,7 @@ def test_a_server_that_is_killed_and_comes_back_has_everything_once(server: Serv
     check_delivered(server.uri, "killed")
 
 
-def test_what_a_sweep_left_is_delivered_by_command(
+def test_a_command_delivers_the_rest_of_a_sweep(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its process was killed: in the middle of a line, and after MLflow had what was not yet noted as delivered."""
@@ -211,7 +211,9 @@ PASSWORD = ", until this user's password and rights are right again"
 
 
 @pytest.mark.parametrize(("status", "until"), [(401, PASSWORD), (403, PASSWORD), (404, None), (429, ""), (507, "")])
-def test_what_a_server_answers_to_a_file(status: int, until: str | None, tmp_path: Path) -> None:
+def test_the_answer_of_a_server_to_a_file_says_until_when_to_retry(
+    status: int, until: str | None, tmp_path: Path
+) -> None:
     runs = MlflowRuns(MlflowClient("http://127.0.0.1:1"), Outbox(tmp_path))
     response = requests.Response()
     response.status_code = status
