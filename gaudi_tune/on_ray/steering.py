@@ -80,8 +80,8 @@ class Steering:
         trial = self._state.trials.get(number)
         if trial is None or trial.has_ended:
             reason = "there is no such trial" if trial is None else f"it has ended ({trial.status})"
-            unended = ", ".join(map(str, sorted(self._state.unended))) or "none is"
-            raise SweepError(f"trial {number}: {reason}; give one that is running or paused ({unended})")
+            open_trials = ", ".join(map(str, sorted(self._state.open_trials))) or "none is"
+            raise SweepError(f"trial {number}: {reason}; give one that is running or paused ({open_trials})")
         if not trial.to_stop:
             self._tell(StopAsked(request=f"stop {trial_name(number)}", trial=number))
         return f"trial {number} ends" + (" at its next report" if trial.status == "running" else "")

@@ -49,7 +49,7 @@ class ShowProgress:
         """Print what happened, if a person wants to know it."""
         match event:
             case events.SweepBegan():
-                self._cut_short = set(state.unended)
+                self._cut_short = set(state.open_trials)
                 self._begin(state)
             case events.Steered():
                 self._print(f"by hand: {event.request}")

@@ -101,7 +101,7 @@ def _results(plan: Plan, state: SweepState) -> dict[str, Any]:
 
 def _progress(state: SweepState) -> dict[str, Any]:
     """Return whether and how the sweep has ended, and how many trials it has by status."""
-    remaining = state.unended.values()
+    remaining = state.open_trials.values()
     interrupted = [trial.number for trial in remaining if trial.status != "paused"]
     waiting = {"paused": len(remaining) - len(interrupted), "interrupted": len(interrupted)}
     return {

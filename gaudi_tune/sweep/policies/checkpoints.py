@@ -134,7 +134,7 @@ class CheckpointBudget:
     def _protected_and_resumable(self, state: SweepState, folders: set[Path]) -> tuple[set[Path], set[Path]]:
         """Return the checkpoints that must stay, and those that let trials continue that wait."""
         protected, resumable = set[Path](), set[Path]()
-        for trial in state.unended.values():
+        for trial in state.open_trials.values():
             recorded = [self._folder / saved.place for saved in trial.checkpoints]
             unrecorded = {folder for folder in folders if folder.parent.name == trial.name}.difference(recorded)
             latest = [folder for folder in recorded if folder in folders][-N_KEPT_UNENDED:]

@@ -149,8 +149,8 @@ class Growth:
 
     def _forget_idle_trials(self, state: SweepState) -> None:
         """Drop ended trials, and what is no longer true of trials that wait: they have no devices."""
-        self._trials = defaultdict(_TrialGrowth, {n: self._trials[n] for n in state.unended if n in self._trials})
-        for trial in state.unended.values():
+        self._trials = defaultdict(_TrialGrowth, {n: self._trials[n] for n in state.open_trials if n in self._trials})
+        for trial in state.open_trials.values():
             if trial.status != "running" and trial.number in self._trials:
                 self._trials[trial.number].destination = None
                 self._trials[trial.number].is_wide = False

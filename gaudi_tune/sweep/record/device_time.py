@@ -78,7 +78,7 @@ class DeviceTime:
         self._addresses: dict[str, str] = {}  # of nodes, by Ray's id
 
     def begin(self) -> None:
-        """Start the clock, unless it goes on from a snapshot."""
+        """Start the clock, unless it continues from a snapshot."""
         if not self.intervals:
             self.began = self.ended = time.monotonic()
 

@@ -20,10 +20,10 @@ class Forecast:
 
     def __init__(self, state: SweepState) -> None:
         self._state, self._full_steps = state, state.budget.total
-        self._training = [trial for trial in state.unended.values() if trial.status != "paused"]
-        """The trials that run, and those that were interrupted before the sweep was resumed, and go on."""
-        unended = {trial.number for trial in self._training}
-        last_steps = Counter(trial.step for trial in state.searched if trial.number not in unended)
+        self._training = [trial for trial in state.open_trials.values() if trial.status != "paused"]
+        """The trials that run, and those that were interrupted before the sweep was resumed, and continue."""
+        training = {trial.number for trial in self._training}
+        last_steps = Counter(trial.step for trial in state.searched if trial.number not in training)
         beyond = Counter(trial.step for trial in self._training if not trial.confirms)
         self._ending_shares: dict[int, float] = {}
         """The share that ended of the trials that got to an epoch or step; of each at which some did, in order."""

@@ -61,7 +61,7 @@ class SweepState(RankedTrials):
         """How many trials the search would have if it were not cut short."""
         self.confirm, self.seeds, self._has_baseline = confirm, seeds, has_baseline
         self.device_time = device_time
-        self.unended: dict[int, TrialState] = {}
+        self.open_trials: dict[int, TrialState] = {}
         """The trials that have not ended, few of perhaps ten thousand."""
         self.changed: set[int] = set()
         """Numbers of the trials that have changed since :meth:`forget_changes`."""
@@ -124,7 +124,7 @@ class SweepState(RankedTrials):
         """
         self.num_trials = self._num_trials_uncut
         was_awaited = self.ending is not None and not self.ending.at_once  # until all that run had saved
-        for trial in list(self.unended.values()):  # another thread may close the sweep
+        for trial in list(self.open_trials.values()):  # another thread may close the sweep
             has_saved = bool(trial.checkpoints) and trial.checkpoints[-1].step == trial.step
             self.device_time.leave(trial.number, WAITING if was_awaited and has_saved else LOST)
             if trial.status != "paused":
@@ -136,12 +136,12 @@ class SweepState(RankedTrials):
     @property
     def running(self) -> list[TrialState]:
         """The trials that have a worker group, in the order in which they began."""
-        return [trial for trial in self.unended.values() if trial.status == "running"]
+        return [trial for trial in self.open_trials.values() if trial.status == "running"]
 
     @property
     def paused(self) -> list[TrialState]:
         """The trials that a scheduler has paused."""
-        return [trial for trial in self.unended.values() if trial.status == "paused"]
+        return [trial for trial in self.open_trials.values() if trial.status == "paused"]
 
     @property
     def baseline(self) -> TrialState | None:
@@ -213,12 +213,12 @@ class SweepState(RankedTrials):
     @property
     def _search_is_over(self) -> bool:
         """Whether all trials of the search have begun and ended."""
-        return len(self.searched) >= self.num_trials and all(trial.confirms for trial in self.unended.values())
+        return len(self.searched) >= self.num_trials and all(trial.confirms for trial in self.open_trials.values())
 
     @property
     def complete(self) -> bool:
         """Whether every trial of the sweep has begun and ended."""
-        return len(self.trials) == self.expected and not self.unended
+        return len(self.trials) == self.expected and not self.open_trials
 
     @property
     def failure(self) -> str | None:
@@ -270,7 +270,7 @@ class SweepState(RankedTrials):
         self.since_best = set(snapshot["since_best"])
         self.steered = list(snapshot["steered"])
         self.trials = {trial.number: trial for trial in trials}
-        self.unended = {trial.number: trial for trial in trials if not trial.has_ended}
+        self.open_trials = {trial.number: trial for trial in trials if not trial.has_ended}
         self._outcomes = Counter(trial.status for trial in trials if trial.has_ended)
         self.rank_again()
 
@@ -289,7 +289,7 @@ class SweepState(RankedTrials):
             trial.failure = None
         if event.config != trial.config:  # pbt: it takes over another trial's weights, and may make reports again
             trial.reports, trial.to_save = 0, None
-        self.unended[trial.number] = trial
+        self.open_trials[trial.number] = trial
         trial.trial_id, trial.config, trial.status = event.trial_id, dict(event.config), "running"
         trial.decision, trial.safe_since = events.Decision("continue"), time.monotonic()
         self.device_time.started(trial.number)
@@ -349,7 +349,7 @@ class SweepState(RankedTrials):
         self._count_since_best(trial)
         trial.status, trial.reason, trial.failure = event.outcome, event.reason, event.failure
         self._outcomes[event.outcome] += 1
-        self.unended.pop(trial.number, None)
+        self.open_trials.pop(trial.number, None)
         self.device_time.leave(trial.number, LOST if trial.raised else WAITING)
         if trial.raised:
             self.fall_back_to_saved(trial)

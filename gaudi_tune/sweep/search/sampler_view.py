@@ -91,7 +91,7 @@ class SamplerView:
         """Return a study in memory with trials in their order.
 
         Args:
-            sampler: The sampler that is to propose, or to hear of the end of a trial.
+            sampler: The sampler that is to propose, or is about to get the end of a trial.
             running: A trial that is about to end, and is shown as running.
             limits: How many trials to show, besides all without a value that run; None, or if there are fewer: all.
         """
