@@ -10,6 +10,7 @@ import json
 import math
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -120,6 +121,8 @@ class RealActors(Groups):
         if self._kill_at is not None and self.handled >= self._kill_at:
             self._keep()
             raise KilledError
+        if self._asked_in_vain:
+            time.sleep(0.01)  # threads of the sweep, of which it may wait for one, need real time
         return super().next(timeout)
 
     def add_actor(self, cls: Any, kwargs: Any, resource_request: Any, **callbacks: Any) -> TrackedActor:

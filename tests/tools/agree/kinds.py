@@ -29,6 +29,7 @@ from gaudi_tune.sweep.record.sweep_state import SweepState
 from tests.tools.agree.groups import KilledError, RealActors, keep_files
 from tests.tools.agree.loops import Curve
 from tests.tools.agree.places import Truth, disagreements
+from tests.tools.benchmarks import simulated_groups
 from tests.tools.benchmarks.simulated_groups import without_ray
 
 SPACE: dict[str, Any] = {"x": tune.uniform(-1.0, 1.0)}
@@ -72,6 +73,16 @@ KINDS: dict[str, Kind] = {
     "patience": Kind(options={"patience": 3}, complete=False),
     "checkpoints at each report": Kind(options={"checkpoint_minutes": 0}),
     "growth": Kind(options={"grow": "on"}, devices=4),
+    "growth, fifo, saves third": Kind(Curve(saves="third"), {"grow": "on", "scheduler": "fifo"}, devices=4),
+    "two workers": Kind(options={"workers_per_trial": 2}, devices=4),
+    "brute force": Kind(space={**SPACE, "x": tune.quniform(-1.0, 1.0, 0.25)}, options={"search": "BruteForceSampler"}),
+    "one trial at a time": Kind(options={"max_concurrent_trials": 1}),
+    "stop": Kind(objects=lambda: {"stop": {"training_iteration": 3}}),
+    "confirmation, raises": Kind(Curve(mishap="raises"), {"confirm": 2, "seeds": 2}),
+    "confirmation, saves third": Kind(Curve(saves="third"), {"confirm": 1, "seeds": 2, "scheduler": "fifo"}),
+    "Ray's grid twice": Kind(
+        space=GRID, objects=lambda: {"search_alg": BasicVariantGenerator()}, options={"num_samples": 2}
+    ),
     "one device": Kind(devices=1),
     "many devices": Kind(devices=8),
 }
@@ -126,7 +137,8 @@ class CheckedSweep:
         kept = self.storage / f".kept-{self.name}"
         groups = RealActors(self.kind.devices, self.kind.curve.reports, partial(keep_files, self.folder, kept), kill_at)
         groups.logged = self._logged
-        with without_ray(self.storage, groups, CPU):
+        patience = mock.patch.object(simulated_groups, "HANGS_AFTER", 1000)  # 10 s of real time
+        with without_ray(self.storage, groups, CPU), patience:
             tuner = self._tuner(resumes=resumes and (self.folder / SWEEP_FILE).is_file())
             try:
                 tuner.fit()
