@@ -55,12 +55,13 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         self._reported, self._trials_wait_for_devices = reported, trials_wait_for_devices
         self._trials: dict[int, Trial] = {}
         """Tune's trials of the search, by their numbers."""
+        self._tune_controller: Any = None  # which Tune brings with the first trial
         self.added: set[int] = set()
         """The numbers of all trials that Tune has, those of the confirmation among them."""
 
     def pausing(self) -> set[int]:
         """Return the trials that are being saved before they pause. Until then they have their groups."""
-        return {trial.number for trial in self._state.paused if self._trials[trial.number].status == Trial.RUNNING}
+        return {number_of(trial) for trial in self._paused_in_training() if trial.status == Trial.RUNNING}
 
     def count_waiting(self) -> int:
         """Return how many trials need no group: those that are paused, in Tune, too, and were not promoted since.
@@ -70,11 +71,19 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         """
         if self.policy.clones:
             return 0
-        promoted = self._promoted()
-        return sum(
-            self._trials[trial.number].status == Trial.PAUSED and trial.number not in promoted
-            for trial in self._state.paused
-        )
+        trials = self._state.trials
+        promoted = {number for number in self._promoted() if trials[number].status == "paused"}
+        needing_groups = promoted.union(map(number_of, self._paused_in_training()))
+        return len(self._state.paused) - len(needing_groups)
+
+    def _paused_in_training(self) -> list[Trial]:
+        """Return Tune's trials that have groups or are about to, and are paused for the record: few of many."""
+        trials = self._state.trials
+        return [
+            trial
+            for trial in (training_of(self._tune_controller) if self.added else ())
+            if (number := number_of(trial)) in trials and trials[number].status == "paused"
+        ]
 
     def _promoted(self) -> set[int]:
         """Return the trials that are paused and continue as soon as there are groups for them."""
@@ -102,6 +111,7 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Note that Tune has a trial; one that was paused before the sweep was resumed stays so."""
+        self._tune_controller = tune_controller
         self.added.add(number_of(trial))
         if trial.config.get(names.CONFIRMS):  # a trial of the confirmation is never stopped early
             return
