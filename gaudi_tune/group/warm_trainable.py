@@ -347,8 +347,8 @@ class WarmTrainable(tune.Trainable):
         """Have rank 0 write the state of the trial."""
         assert self.group is not None, "Tune saves a trial after its first step"
         self.group.save(checkpoint_dir)
-        progress = self._written_progress
-        seal(Path(checkpoint_dir), self.iteration, from_0=self._from_0, behind=self._behind, progress=progress)
+        counts = {"behind": self._behind, "progress": self._written_progress}
+        seal(Path(checkpoint_dir), self.iteration, from_0=self._from_0, **counts)
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:
         """Start the trial from a checkpoint at its next step; reports that Tune already has are not repeated."""
@@ -376,9 +376,8 @@ class WarmTrainable(tune.Trainable):
             self.group = None
 
     def _begin(self, config: dict[str, Any]) -> None:
-        self.trial_config, self._started, self._losses, self._from_0 = config, False, 0, False
-        self._workers_used = False
-        self._checkpoint, self._trained_s = None, 0.0
+        self.trial_config, self._checkpoint, self._losses, self._trained_s = config, None, 0, 0.0
+        self._started = self._workers_used = self._from_0 = False
         self._saved_at = self._saved_behind = self._behind = self._written_progress = 0
         self._written_metrics = {}
         self._place, self._next_place = self._usual_place, None

@@ -17,7 +17,7 @@ from gaudi_tune.sweep.record.events import Decision, Reported, Verdict
 from gaudi_tune.sweep.record.sweep_state import SweepState
 
 ANSWERS: Mapping[Verdict, str] = {"continue": TrialScheduler.CONTINUE, "pause": TrialScheduler.PAUSE}
-"""What Tune is told where a trial does not end."""
+"""The answers to Tune where a trial does not end."""
 
 
 class SweepScheduler(KeptInProcess, TrialScheduler):

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 class RaySearch:
     """Asks a searcher of Ray's for configurations, and tells it of the trials that it proposed.
 
-    It is told what Ray Tune tells it, but a trial that diverged counts as one that failed, and one that
+    It gets what Ray Tune gives it, but a trial that diverged counts as one that failed, and one that
     ends while it waits has its last result.
     """
 

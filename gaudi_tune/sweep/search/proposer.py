@@ -268,10 +268,9 @@ class Proposer:
             values = self._guess(seed)
             if values:
                 study.enqueue_trial(values, user_attrs={GUESSED: True})
-        ask = partial(self._ask, study)
+        ask, trials = partial(self._ask, study), self.record.trials()
         if self._sampler_view.out_of_memory and not fixed_values:  # in few sweeps
-            trials, seed = self.record.trials(), self.n_proposed + 1
-            config, proposal = first_that_fits(ask, study, trials, self._objectives, seed)
+            config, proposal = first_that_fits(ask, study, trials, self._objectives, self.n_proposed + 1)
         else:
             config, proposal = ask()
         if REQUESTED in proposal.user_attrs:
