@@ -34,9 +34,7 @@ def run(storage: Path, tmp_path: Path) -> SweepRun:
     return run
 
 
-def test_what_the_users_code_failed_to_give_a_tracker_is_in_the_summary_and_the_status(
-    run: SweepRun, tmp_path: Path
-) -> None:
+def test_a_trackers_failure_by_given_code_is_in_summary_and_status(run: SweepRun, tmp_path: Path) -> None:
     run.conclusion.write()
     summary = json.loads(run.plan.summary_file.read_text())
     assert "no model: the predictor raised KeyError" in summary["missing"]

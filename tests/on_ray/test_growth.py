@@ -87,7 +87,7 @@ def test_a_group_on_devices_that_may_not_train_together_ends_the_simulation(
         swept(tmp_path, groups)
 
 
-def test_where_idle_trial_actors_keep_their_devices_trials_wait_for_them_in_vain(
+def test_trials_wait_in_vain_for_devices_of_idle_trial_actors(
     tmp_path: Path, groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DeviceMoves, "trials_wait_for_devices", lambda moves: False)

@@ -63,9 +63,7 @@ def test_a_machine_that_is_busy_once_is_tried_again(
     assert caplog.messages == ["Ray did not start (the machine is busy); trying again"]
 
 
-def test_what_stops_ray_in_the_background_is_raised_where_it_is_waited_for(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_in_the_background_is_raised_at_the_wait(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = SlowRay(monkeypatch)
     begin_ray(plan)
     threading.Timer(0.2, slow.gives_up.set).start()
@@ -105,7 +103,7 @@ def test_beside_a_ray_that_runs_none_is_begun(plan: Plan, monkeypatch: pytest.Mo
     assert not slow.ended
 
 
-def test_what_a_script_imports_itself_is_left_to_a_server_but_for_ray_and_habana(
+def test_a_scripts_own_imports_but_ray_and_habana_are_left_to_a_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = ModuleType("__main__")

@@ -132,7 +132,7 @@ def test_budget_and_trials_are_arguments_and_options(storage: Path) -> None:
         ({"baseline_only": True}, "--baseline-only: the experiment loops has no baseline; give it one"),
     ],
 )
-def test_what_the_loop_does_not_know_is_an_error(options: dict[str, Any], message: str, storage: Path) -> None:
+def test_a_key_unknown_to_the_loop_is_an_error(options: dict[str, Any], message: str, storage: Path) -> None:
     recipes: Any = {"full": Recipe(settings=lambda: {"depth": 2})}
     own = Experiment(train_loop=quadratic, space=OWN.space, metric="score", recipes=recipes)
     assert plan_of(own, storage, settings=("width=5",)).settings == {"epochs": 10, "depth": 2, "width": 5}
@@ -159,7 +159,7 @@ def test_the_name_is_that_of_the_file_with_the_loop() -> None:
     assert Experiment(train_loop=in_a_cell, space={}, metric="score").name == Path(script or "my_loop").stem
 
 
-def test_what_cannot_be_sent_is_found_before_anything_starts(storage: Path) -> None:
+def test_an_object_that_cannot_be_sent_is_found_before_the_start(storage: Path) -> None:
     lock = threading.Lock()
 
     def loop(config: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ SMALL = ("train_samples=64", "val_samples=33", "batch_size=16")
 MAY_CHANGE = ("lr", "momentum", "weight_decay")
 
 
-def test_what_is_recorded_is_what_the_optimizer_had(ray_here: None, tmp_path: Path) -> None:
+def test_the_recorded_learning_rate_is_the_optimizers(ray_here: None, tmp_path: Path) -> None:
     noted, folder = tmp_path / "noted", tmp_path / "population"
     noted.mkdir()
     loop = partial(noting_the_optimizer, train_loop=EXPERIMENT.train_loop, folder=noted)

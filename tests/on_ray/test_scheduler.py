@@ -191,7 +191,7 @@ def population() -> tuple[Controller, RayScheduler]:
     return sweep, sweep.scheduler
 
 
-def test_what_a_trial_of_a_population_saved_since_it_was_last_compared_may_be_taken_over() -> None:
+def test_checkpoints_since_the_last_comparison_of_a_population_may_be_taken_over() -> None:
     sweep, scheduler = population()
     trial = sweep.add(1)
     pbt_states(scheduler.ray)[trial].last_perturbation_time = 6
@@ -218,7 +218,7 @@ def of_ray(scheduler: TrialScheduler, groups: int = 2) -> tuple[Controller, RayS
     return sweep, sweep.scheduler
 
 
-def test_what_a_scheduler_of_ray_saves_of_itself_decides_after_a_resume() -> None:
+def test_the_saved_state_of_a_ray_scheduler_decides_after_a_resume() -> None:
     (sweep, before), (resumed, after) = (
         of_ray(ASHAScheduler(time_attr="epoch", max_t=27, grace_period=1, reduction_factor=3)) for _ in range(2)
     )

@@ -89,7 +89,7 @@ def test_trials_share_devices_only_as_far_as_there_are_too_many() -> None:
     ],
 )
 @pytest.mark.usefixtures("four_gpus")
-def test_what_cannot_share_a_device_is_refused_while_planning(
+def test_a_loop_that_cannot_share_a_device_is_refused_while_planning(
     options: dict[str, Any], message: str, storage: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Hpu, "count_here", lambda self: 8)

@@ -129,7 +129,7 @@ def test_a_configuration_beyond_the_last_trial_adds_one(run: SweepRun) -> None:
     assert run.searcher.suggest("after") is None
 
 
-def test_what_was_wanted_outlives_a_search_that_the_time_budget_cuts_short(run: SweepRun, tmp_path: Path) -> None:
+def test_wanted_configurations_outlive_a_search_cut_short_by_time(run: SweepRun, tmp_path: Path) -> None:
     asked(run, do="try", config={"x": 0.5})
     run.steering.cut_search()
     assert run.searcher.suggest("next") is None
@@ -152,7 +152,7 @@ def test_the_end_says_that_configurations_that_wait_are_dropped(run: SweepRun) -
     assert asked(run, do="end").endswith("; 2 configurations that waited will not be tried")
 
 
-def test_what_was_wanted_and_never_proposed_is_kept(run: SweepRun, tmp_path: Path) -> None:
+def test_wanted_configurations_never_proposed_are_kept(run: SweepRun, tmp_path: Path) -> None:
     asked(run, do="try", config={"x": 0.5})
     asked(run, do="stop", trial=1)
     run.searcher.save(str(tmp_path / "searcher"))
@@ -207,7 +207,7 @@ def test_a_sweep_that_ends_and_a_search_that_is_over_take_no_more(run: SweepRun)
         asked(run, do="end")
 
 
-def test_who_asks_after_the_last_step_is_told_at_once(run: SweepRun) -> None:
+def test_a_request_after_the_last_step_is_answered_at_once(run: SweepRun) -> None:
     waits = run.steering.ask({"do": "add", "trials": 1})
     run.conclusion.write()
     for answer in (waits, run.steering.ask({"do": "end"})):

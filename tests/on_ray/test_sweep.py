@@ -384,7 +384,7 @@ class Raising(tune.Callback):
     ],
     ids=["error", "a second Ctrl-C"],
 )
-def test_what_tune_raises_ends_the_sweep_in_good_order(
+def test_an_error_of_tune_ends_the_sweep_in_good_order(
     error: BaseException, why: str, status: int, ray_here: None, tmp_path: Path
 ) -> None:
     name = f"raises-{status}"

@@ -143,7 +143,7 @@ def test_a_trial_that_is_proposed_again_has_the_number_that_tune_gives_it_then(t
     assert [number_in_sweep(trial) for trial in again.proposer.trials()] == [1, 2]
 
 
-def test_what_is_kept_is_plain_json(tmp_path: Path) -> None:
+def test_the_kept_state_is_plain_json(tmp_path: Path) -> None:
     searcher = searcher_of(Fed().state, optuna.storages.InMemoryStorage())
     searcher.suggest("a")
     searcher.save(str(tmp_path / "searcher"))

@@ -38,7 +38,7 @@ def test_building_a_tuner_writes_starts_and_patches_nothing(tmp_path: Path, monk
         tuner.get_results()
 
 
-def test_what_tune_pickles_of_a_sweep_stays_the_same_object_in_this_process_and_is_refused_in_another() -> None:
+def test_a_pickled_sweep_is_the_same_object_here_and_refused_elsewhere() -> None:
     kept = KeptInProcess()
     pickled = pickle.dumps(kept)
     assert pickle.loads(pickled) is kept

@@ -99,7 +99,7 @@ def test_ids_and_numbers_differ_where_a_database_holds_two_studies(tmp_path: Pat
     assert internals.id_of(trial) == 2
 
 
-def test_what_a_sampler_keeps_in_a_study_can_be_copied_to_another(study: optuna.Study) -> None:
+def test_a_samplers_notes_in_a_study_can_be_copied_to_another(study: optuna.Study) -> None:
     source = optuna.create_study(sampler=QMCSampler(seed=0, scramble=True))
     for _ in range(3):
         source.tell(source.ask({"x": RANGE}), 0.5)

@@ -23,7 +23,7 @@ def test_ray_asks_the_hook_before_it_starts_a_task_and_tunes_property_where_to_p
     assert "_actor_launch_hook(" in inspect.getsource(actor)
 
 
-def test_what_needs_more_cores_than_trials_leave_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_for_more_cores_than_trials_leave_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = {
         "trial": {"state": "CREATED", "bundles": {0: {"CPU": 1.0}, 1: {"CPU": 2.0}}},
         "gone": {"state": "REMOVED", "bundles": {0: {"CPU": 8.0}}},

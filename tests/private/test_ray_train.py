@@ -234,7 +234,7 @@ def test_calls_of_a_loop_for_ray_are_answered_inside_a_block_alone(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("rank", "continues"), [(1, False), (0, True)])
-def test_who_cannot_know_all_reported_checkpoints_says_so(rank: int, continues: bool, tmp_path: Path) -> None:
+def test_unknown_reported_checkpoints_are_an_error(rank: int, continues: bool, tmp_path: Path) -> None:
     train_fn_utils.set_train_fn_utils(train_fn_utils.LocalTrainFnUtils("", world_rank=rank))
     try:
         with ray_train.answered_by(lambda *said: None, lambda: None, tmp_path, continues=continues):

@@ -58,7 +58,7 @@ def test_the_same_processes_load_trial_after_trial_and_validation_too() -> None:
     assert os.getpid() not in of_trial[0]
 
 
-def test_what_a_trial_that_was_stopped_has_asked_for_is_dropped() -> None:
+def test_requests_of_a_stopped_trial_are_dropped() -> None:
     stopped = iter(Loader(Tagged(), [BATCHES[0]] * 100, 2))
     next(stopped)
     del stopped

@@ -273,7 +273,7 @@ class CountingSGD(torch.optim.SGD):
         return super().step(closure)
 
 
-def test_what_an_optimizer_counts_in_its_groups_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_counters_in_an_optimizers_groups_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("gaudi_tune.devices.device.DeviceType.optimizer_class", lambda device, name: CountingSGD)
     config = {"steps": 10, "eval_every": 5}
     reports_of(small_loop, config, save_at=1, save_to=tmp_path / "saved")

@@ -68,7 +68,7 @@ def test_a_trial_with_too_few_steps_for_a_trace_says_so(tmp_path: Path, caplog: 
     assert caplog.text.count("no trace: the first report comes after one step") == 1
 
 
-def test_what_cannot_be_traced_is_an_error(storage: Path) -> None:
+def test_an_untraceable_model_is_an_error(storage: Path) -> None:
     usual = SweepOptions(storage=storage, device="cpu", num_samples=8, confirm=0, settings=("profile=20",))
     assert make_plan(EXPERIMENT, usual).settings["profile"] == 20
     with pytest.raises(SweepError, match=r"eval_every of 2 or more, .* got eval_every=1, profile=20"):

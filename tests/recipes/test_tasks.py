@@ -206,7 +206,7 @@ def test_top_five_of_eleven_classes(batches: None) -> None:
     assert expected > collector.reports[-1][names.VAL_ACCURACY]
 
 
-def test_of_a_mixture_the_larger_label_counts() -> None:
+def test_the_larger_label_of_a_mixture_counts() -> None:
     outputs = torch.tensor([[0.1, 0.9], [0.8, 0.2]])
     predicted, expected = classes_of(outputs, {"labels": torch.tensor([[0.7, 0.3], [0.6, 0.4]])})
     assert (predicted.tolist(), expected.tolist()) == ([1, 0], [0, 0])

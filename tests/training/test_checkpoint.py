@@ -7,7 +7,7 @@ import torch
 from gaudi_tune.training.checkpoint import STATE_FILE, Seal, last_whole_checkpoint, read_state, seal, write_state
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_records_are_read(tmp_path: Path) -> None:
     write_state(tmp_path, {"model": {"w": torch.arange(3.0)}, "epochs_done": 2})
     state = read_state(tmp_path)
     assert state["epochs_done"] == 2
@@ -45,7 +45,7 @@ def test_a_checkpoint_that_is_sealed_again_is_whole(tmp_path: Path) -> None:
     assert last_whole_checkpoint(tmp_path, 1000) == (tmp_path, Seal(1000, from_0=True))
 
 
-def test_of_the_checkpoints_of_a_trial_the_last_whole_one_counts(tmp_path: Path) -> None:
+def test_the_last_whole_checkpoint_of_a_trial_counts(tmp_path: Path) -> None:
     for number, report in enumerate((2, 4, 6)):
         directory = tmp_path / f"checkpoint_{number:06d}"
         directory.mkdir()

@@ -73,7 +73,7 @@ def test_cycles_left_by_a_trial_are_collected() -> None:
         assert Node.alive == 0
 
 
-def test_what_the_first_trial_left_behind_is_not_looked_at_again() -> None:
+def test_remains_of_the_first_trial_are_not_looked_at_again() -> None:
     release_memory()
     frozen = gc.get_freeze_count()
     assert frozen > 0

@@ -50,7 +50,7 @@ def test_a_trial_saves_once_for_each_notice_and_only_for_one_to_its_node(trial: 
     assert ask() == 2
 
 
-def test_what_cannot_be_saved_costs_the_trial_nothing_else(trial: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_save_costs_the_trial_nothing_else(trial: Path, caplog: pytest.LogCaptureFixture) -> None:
     def fail(directory: Path) -> None:
         raise OSError("no space left on device")
 
@@ -60,7 +60,7 @@ def test_what_cannot_be_saved_costs_the_trial_nothing_else(trial: Path, caplog: 
     assert last_between(trial) is None
 
 
-def test_what_comes_from_a_node_whose_clock_is_wrong_counts_as_saved_now(trial: Path) -> None:
+def test_a_checkpoint_from_a_node_with_a_wrong_clock_counts_as_saved_now(trial: Path) -> None:
     notice_time = give_notice(trial.parent)
 
     def unpack(directory: Path) -> None:

@@ -71,7 +71,7 @@ def test_a_value_becomes_a_plain_one(value: Any, plain: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, Decimal("nan"), Decimal("sNaN"), np.float32("nan"), np.ma.masked])
-def test_what_has_no_value_is_nan(value: Any) -> None:
+def test_a_missing_value_is_nan(value: Any) -> None:
     assert math.isnan(plain_report({"loss": value})["loss"])
 
 

@@ -59,7 +59,7 @@ def test_a_script_gets_confirms_only_where_it_is_not_0(confirms: int, names: str
     assert reports_of(loop, {"lr": 0.5, "confirms": confirms}) == [{"names": names}]
 
 
-def test_what_a_script_raises_leaves_nothing_behind() -> None:
+def test_an_error_of_a_script_leaves_nothing_behind() -> None:
     before = sys.modules["__main__"]
     with pytest.raises(ZeroDivisionError) as raised:
         run_script({}, path="/somewhere/train.py", source="1 / 0")

@@ -45,7 +45,7 @@ def test_a_loop_as_in_rays_documentation_reports_a_checkpoint_it_has_written(tmp
         (threading.Lock(), "lock"),
     ],
 )
-def test_what_is_no_metric_is_an_error_that_names_it(value: Any, what: str) -> None:
+def test_a_value_that_is_no_metric_is_named(value: Any, what: str) -> None:
     with pytest.raises(ValueError, match=rf"the metric 'recalls' must be a number or a text, but is a {what};"):
         reports_of(lambda config: report({"loss": 0.1, "recalls": value}), {})
 

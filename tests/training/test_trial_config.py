@@ -52,7 +52,7 @@ def test_a_broken_rule_names_the_values(changes: dict[str, float], message: str)
         SmallConfig.from_dict({"epochs": 1, **changes})
 
 
-def test_of_optimizers_without_a_momentum_nesterov_needs_none() -> None:
+def test_nesterov_needs_no_momentum_where_the_optimizer_has_none() -> None:
     given = {"epochs": 1, "optimizer": "adamw", "momentum": 0.0, "nesterov": True}
     assert SmallConfig.from_dict(given).nesterov
 
@@ -87,6 +87,6 @@ def test_in_lazy_mode_a_graph_is_a_whole_step() -> None:
         assert replace(config, **other).graph_signature(HPU, 1) != signature
 
 
-def test_where_nothing_is_compiled_or_nobody_knows_what_there_is_no_signature() -> None:
+def test_there_is_no_signature_without_compilation_or_a_graph() -> None:
     assert SmallConfig(epochs=1, compile=False).graph_signature(HPU, 1) is None
     assert QuadraticConfig(epochs=1, x=0.5).graph_signature(HPU, 1) is None

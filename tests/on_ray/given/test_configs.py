@@ -50,7 +50,7 @@ def test_every_field_is_taken_or_refused() -> None:
         assert {each.name for each in fields(config)} <= known
 
 
-def test_what_the_configurations_say_is_in_the_plan(tmp_path: Path) -> None:
+def test_the_plan_has_notes_of_the_configurations(tmp_path: Path) -> None:
     tune_config = tune.TuneConfig(
         metric="score", mode="max", num_samples=7, max_concurrent_trials=1, time_budget_s=timedelta(minutes=3),
         scheduler=ASHAScheduler(max_t=5), search_alg=OptunaSearch(), reuse_actors=True,
@@ -73,7 +73,7 @@ def test_what_the_configurations_say_is_in_the_plan(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_what_ray_has_by_default_changes_nothing(storage: Path) -> None:
+def test_defaults_of_ray_change_nothing(storage: Path) -> None:
     usual, given = (
         plan_of(SCORED, storage, name="x", **configs)
         for configs in ({}, {"tune_config": tune.TuneConfig(), "run_config": tune.RunConfig()})
@@ -135,7 +135,7 @@ def test_rays_words_are_taken_as_arguments_too(storage: Path) -> None:
         ({"param_space": {}}, r"param_space: the space belongs to the Experiment; give it as Experiment\(space=...\)"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_with_what_to_write(
+def test_a_setting_that_cannot_be_honoured_is_refused_with_its_replacement(
     arguments: dict[str, Any], message: str, storage: Path
 ) -> None:
     with pytest.raises(SweepError, match=message):
@@ -174,7 +174,7 @@ def test_a_train_function_or_a_class_with_its_param_space_is_an_experiment(stora
         (int, {"param_space": {}}, "a class derived from tune.Trainable"),
     ],
 )
-def test_what_is_no_train_function_with_a_space_is_refused(
+def test_a_trainable_without_a_space_is_refused(
     given: Any, arguments: dict[str, Any], message: str, storage: Path
 ) -> None:
     with pytest.raises(SweepError, match=message):

@@ -180,7 +180,7 @@ def test_every_hook_of_ray_is_passed_on() -> None:
         ([print], r"<built-in function print> is no ray.tune.Callback; derive it from that"),
     ],
 )
-def test_what_is_no_callback_is_refused(callbacks: Any, message: str) -> None:
+def test_an_object_that_is_no_callback_is_refused(callbacks: Any, message: str) -> None:
     with pytest.raises(SweepError, match=message):
         read_callbacks(callbacks)
 
@@ -197,7 +197,7 @@ def test_what_is_no_callback_is_refused(callbacks: Any, message: str) -> None:
         ([3], "give numbers by metric"),
     ],
 )
-def test_what_is_no_stop_is_refused(stop: Any, message: str) -> None:
+def test_an_object_that_is_no_stop_is_refused(stop: Any, message: str) -> None:
     with pytest.raises(SweepError, match=message):
         read_stop(stop)
 
@@ -226,7 +226,7 @@ def test_the_three_forms_of_a_stop_end_trials(caplog: pytest.LogCaptureFixture) 
     assert "stop names phase, which a report has without a number" in caplog.text
 
 
-def test_what_ends_its_process_in_a_users_object_ends_no_sweep(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exit_in_a_given_object_ends_no_sweep(caplog: pytest.LogCaptureFixture) -> None:
     class Leaving(tune.Callback):
         def on_trial_result(self, *arguments: Any, **info: Any) -> None:
             sys.exit(3)
@@ -386,7 +386,7 @@ def test_a_searcher_of_ray_proposes_and_hears_of_its_trials_alone(storage: Path)
     assert searcher._state.num_trials == 3
 
 
-def test_what_a_searcher_of_ray_had_seen_and_proposed_is_there_after_a_resume(storage: Path, tmp_path: Path) -> None:
+def test_a_ray_searcher_knows_its_results_and_proposals_after_a_resume(storage: Path, tmp_path: Path) -> None:
     one, other = (searcher_of(storage, OptunaSearch(seed=3), num_samples=9) for _ in range(2))
     configs = [one.suggest(name) for name in ("a", "b")]
     one.on_trial_result("a", {"score": 0.1, "training_iteration": 1})

@@ -101,8 +101,6 @@ def by_configuration(config: dict[str, Any]) -> dict[str, float]:
         ),
     ],
 )
-def test_what_a_trainable_books_by_its_configuration_or_in_parts_is_refused(
-    trainable: Any, given: str, storage: Path
-) -> None:
+def test_resources_by_configuration_or_in_parts_are_refused(trainable: Any, given: str, storage: Path) -> None:
     with pytest.raises(SweepError, match=f"tune.with_resources=.*{given}.*: a trial books one part of a device"):
         plan_of(storage, trainable)

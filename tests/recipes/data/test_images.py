@@ -182,7 +182,7 @@ def test_a_folder_that_cannot_be_used_is_an_error(spoil: Callable[[Path], Any], 
         images_of(config(folder))
 
 
-def test_what_torchvision_takes_for_an_image_counts_and_the_plan_names_the_rest(folder: Path) -> None:
+def test_images_by_torchvisions_rule_count_and_the_plan_names_the_rest(folder: Path) -> None:
     """The published archive of ants and bees has an imageNotFound.gif, which ImageFolder does not take."""
     Image.new("RGB", (9, 9)).save(folder / "train" / "ants" / "imageNotFound.gif")
     draw(folder / "train" / "ants" / "3.JPG")
@@ -208,7 +208,7 @@ def test_a_layout_that_cannot_be_used_is_named_before_any_image_is_read(
         images_of(config(folder))
 
 
-def test_what_was_read_is_not_read_again_after_a_check_that_ended_early(
+def test_data_is_not_read_again_after_a_check_that_ended_early(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     read, bad = list[str](), folder / "train" / "bees" / "2.png"

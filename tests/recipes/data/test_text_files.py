@@ -256,7 +256,7 @@ LINE = '{"text": "a", "label": "b"}\n'
         ("train-test.csv", "text,label\na,b\n", r"train-test.csv belongs to the splits train and test; rename it"),
     ],
 )
-def test_what_cannot_be_used_is_named(name: str, content: str, message: str, encoder: str, tmp_path: Path) -> None:
+def test_unusable_values_are_named(name: str, content: str, message: str, encoder: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
     data = tmp_path if name.startswith("train") else tmp_path / name
     with pytest.raises(ValueError, match=f"--data {data}: .*{message}"):
@@ -280,7 +280,7 @@ def test_a_validation_file_without_the_column_is_named_and_not_its_first_row(enc
 
 
 @pytest.mark.parametrize("name", ["[x]*", "a::b", "s3://bucket/x.csv", "x" * 5000, "a\0b", ""])
-def test_what_is_neither_a_path_nor_a_name_on_the_hub_is_answered_at_once(name: str, encoder: str) -> None:
+def test_a_model_that_is_no_path_and_no_name_on_the_hub_is_answered_at_once(name: str, encoder: str) -> None:
     with pytest.raises(ValueError, match=r"no such file or folder here, .*on the hub, a name is NAME or OWNER/NAME"):
         check_texts(config_of(name, encoder))
 
@@ -349,7 +349,7 @@ def test_rows_that_are_there_twice_are_said(other: str, encoder: str, tmp_path: 
     assert f"data: {len(common)} of 4 texts of val are the same as texts of train" in facts
 
 
-def test_what_datasets_saved_to_disk_is_read(encoder: str, tmp_path: Path) -> None:
+def test_a_folder_of_save_to_disk_is_read(encoder: str, tmp_path: Path) -> None:
     features = Features({"text": Value("string"), "label": ClassLabel(names=["bad", "good"])})
     train = Dataset.from_dict({"text": ["a", "b"], "label": [1, 0]}, features=features)
     test = Dataset.from_dict({"text": ["c"], "label": [1]}, features=features)

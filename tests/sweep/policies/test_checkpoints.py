@@ -212,7 +212,7 @@ def test_the_best_saved_stays_until_the_new_best_is_saved(tmp_path: Path) -> Non
     assert sweep.keep() == ["2/2", "3/1"]
 
 
-def test_what_a_crash_has_left_goes_first(tmp_path: Path) -> None:
+def test_remains_of_a_crash_go_first(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, limit=2 * SIZE)
     sweep.add(1, 0.9, saves={1})
     sweep.add(2, 0.1, saves={1})
@@ -220,7 +220,7 @@ def test_what_a_crash_has_left_goes_first(tmp_path: Path) -> None:
     assert sweep.keep() == ["1/1", "2/1"]
 
 
-def test_what_is_in_use_stays(tmp_path: Path) -> None:
+def test_files_in_use_stay(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, limit=SIZE)
     sweep.add(1, 0.9, saves={1})
     sweep.add(2, 0.1, 0.2, saves={1, 2})
@@ -250,7 +250,7 @@ def test_the_checkpoints_of_the_front_stay(tmp_path: Path) -> None:
     assert sweep.keep() == ["1/1", "2/1", "3/1"]
 
 
-def test_what_a_person_put_beside_the_trials_is_neither_counted_nor_removed(tmp_path: Path) -> None:
+def test_a_persons_files_beside_the_trials_are_neither_counted_nor_removed(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, limit=3 * SIZE)
     kept = [sweep.folder / name / "checkpoint_000001" for name in ("trial-001-keep", "trial-notes", "trial-077")]
     for place in kept:

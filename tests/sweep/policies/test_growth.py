@@ -184,7 +184,7 @@ def test_a_configuration_that_cannot_be_read_grows_not(plan: Plan) -> None:
     assert node.after(1, 10, "0", start=1.0) is None
 
 
-def test_what_a_start_costs_more_than_it_saves_is_left(plan: Plan) -> None:
+def test_a_growth_that_costs_more_than_it_saves_is_left(plan: Plan) -> None:
     node = Node(plan, trials=1)
     node.begin(1, lr=0.1, momentum=0.5, seed=1)
     assert node.after(1, 9, "0", start=1500.0) is None  # 18 epochs to go, which eight do in 1,430 s less
@@ -202,7 +202,7 @@ def test_a_trial_that_a_warm_group_takes_says_nothing_of_what_a_start_costs(plan
     assert node.after(9, 10, "0") is None
 
 
-def test_where_a_trial_is_no_faster_none_grows_as_far(plan: Plan) -> None:
+def test_no_trial_grows_to_where_one_was_no_faster(plan: Plan) -> None:
     node = Node(plan, trials=2)
     node.begin_all("0", "4")
     assert node.after(1, 10, "0", value=0.9) == Place(4, (0, 1, 2, 3))

@@ -192,7 +192,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("kind", FailureKind)
 @pytest.mark.parametrize("texts", [[TEXTS[0]] * 3, *([text] * 3 for text in TEXTS[1:]), TEXTS[:3], TEXTS[3:]])
-def test_what_messages_say_decides_nothing(kind: FailureKind, texts: list[str]) -> None:
+def test_no_text_of_a_message_decides_anything(kind: FailureKind, texts: list[str]) -> None:
     """Three failures of one kind end the sweep or do not, whatever their messages say."""
     fed, stopping = Fed(), rules(same_errors=3)
     for number, text in enumerate(texts, start=1):

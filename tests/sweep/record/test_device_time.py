@@ -66,7 +66,7 @@ def test_the_clock_starts_when_the_sweep_begins(clock: Clock) -> None:
     assert (time.began, time.ended) == (BEGAN + 5, BEGAN + 5)
 
 
-def test_what_a_report_does_not_account_for_is_training_or_its_way() -> None:
+def test_time_that_no_report_accounts_for_is_training_or_its_way() -> None:
     assert seconds_of({}, 3.0) == {TRAINING: 3.0}
     assert seconds_of({names.START_SECONDS: 1.0}, 3.0) == {STARTING: 1.0, TRAINING: 2.0}
     told = seconds_of({names.START_SECONDS: 1.0, "train_s": 1.5, "eval_s": 0.2, "compile_s": 0.1}, 3.0)
@@ -241,7 +241,7 @@ def test_the_time_in_which_a_sweep_was_interrupted_is_cut_out(clock: Clock) -> N
     assert {k: v for k, v in resumed.total().items() if v} == pytest.approx({TRAINING: 10, IDLE: 5})
 
 
-def test_of_two_snapshots_that_are_read_the_last_counts(clock: Clock) -> None:
+def test_the_last_of_two_readable_snapshots_counts(clock: Clock) -> None:
     """The first may have turned out to be torn."""
     time = device_time_of("hpu", 1)
     earlier = time.snapshot()

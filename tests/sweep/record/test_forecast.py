@@ -20,7 +20,7 @@ def epochs_left(fed: Fed) -> float | None:
     return Forecast(fed.state).seconds_left(1)
 
 
-def test_what_is_left_to_train() -> None:
+def test_the_rest_to_train_is_counted() -> None:
     fed = Fed(trials=5, epochs=9, confirm=1, seeds=2)
     fed.begin(1, 2)
     assert epochs_left(fed) is None
@@ -87,7 +87,7 @@ def test_a_round_of_the_confirmation_takes_as_long_as_a_trial() -> None:
     assert Forecast(fed.state).seconds_left(3) == pytest.approx(2 * 40, abs=1)
 
 
-def test_what_a_resumed_sweep_had_interrupted_is_still_to_train() -> None:
+def test_interrupted_trials_of_a_resumed_sweep_are_still_to_train() -> None:
     fed = Fed(trials=3, epochs=9)
     for number in (1, 2, 3):
         fed.begin(number)

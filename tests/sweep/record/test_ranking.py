@@ -42,7 +42,7 @@ def test_the_order_goes_from_front_to_front_and_in_each_as_far_as_can_be() -> No
     assert in_order([(2.0, 1.0)] * 3) == [0, 1, 2]
 
 
-def test_what_an_objective_is_measured_in_does_not_change_the_order() -> None:
+def test_the_unit_of_an_objective_does_not_change_the_order() -> None:
     points = np.random.default_rng(0).random((60, 3))
     order = in_order(points.tolist())
     assert in_order((points * [1e-3, 1.0, 1e6] + [5.0, 0.0, -1e6]).tolist()) == order

@@ -41,7 +41,7 @@ def test_trials_are_kept_and_all_else_is_replaced(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [STATE_LOG]
 
 
-def test_what_is_no_data_is_kept_and_is_none_for_those_who_only_look(tmp_path: Path) -> None:
+def test_objects_are_kept_and_are_none_for_viewers(tmp_path: Path) -> None:
     class OfTheScript:
         """Has no module from which it can be imported."""
 
@@ -111,7 +111,7 @@ def test_a_record_that_was_cut_off_anywhere_counts_for_nothing(tmp_path: Path) -
             read_log(tmp_path)
 
 
-def test_what_a_full_disk_cut_off_gives_way_to_the_next_record(tmp_path: Path) -> None:
+def test_a_record_cut_off_by_a_full_disk_gives_way_to_the_next(tmp_path: Path) -> None:
     log = StateLog(tmp_path)
     log.append(packed(1, {1: "running"}))
     size = (tmp_path / STATE_LOG).stat().st_size
@@ -221,7 +221,7 @@ def test_a_damaged_last_record_is_said_and_the_one_before_counts(
     assert "its last record is damaged, and the one before it counts" in caplog.text
 
 
-def test_of_a_record_whose_end_a_crash_left_empty_nothing_is_read(tmp_path: Path) -> None:
+def test_a_record_with_an_empty_end_after_a_crash_is_not_read(tmp_path: Path) -> None:
     log = StateLog(tmp_path)
     for number in (1, 2):
         log.append(pack(record(number, {1: "x" * 1000}), [number]))

@@ -142,7 +142,7 @@ def test_a_summary_that_is_anothers_is_none(folder: Path) -> None:
         ({"num_samples": 9, "seed": 2, "settings": ("a=1",)}, "leave out --num-samples, --seed, --set"),
     ],
 )
-def test_what_cannot_be_resumed_is_said(folder: Path, changes: dict[str, Any], message: str) -> None:
+def test_a_sweep_that_cannot_be_resumed_is_named(folder: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SweepError, match=message):
         resumed(folder, **changes)
 

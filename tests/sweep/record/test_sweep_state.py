@@ -53,7 +53,7 @@ def test_patience_counts_trials_that_ended_since_a_better_value_and_not_since_an
     assert len(fed.state.since_best) == 0
 
 
-def test_what_became_of_the_trials() -> None:
+def test_the_ends_of_trials_are_counted() -> None:
     fed = Fed(trials=5)
     fed.trial(1, 0.1, 0.2)
     fed.trial(2, 0.1, outcome="stopped early")
@@ -111,7 +111,7 @@ def test_a_paused_trial_has_no_devices_until_it_goes_on() -> None:
     assert fed.state.trials[1].decision.verdict == "continue"
 
 
-def test_what_was_decided_is_void_once_a_trial_starts_again() -> None:
+def test_a_decision_is_void_once_a_trial_starts_again() -> None:
     fed = Fed()
     fed.begin(1)
     fed.report(1, 1, 0.1, verdict="stopped early")
@@ -231,7 +231,7 @@ def front_of(fed: Fed) -> list[tuple[int, tuple[float, ...]]]:
     return [(trial.number, trial.point) for trial in fed.state.front]
 
 
-def test_of_one_objective_the_front_is_the_best() -> None:
+def test_the_front_of_one_objective_is_the_best() -> None:
     fed = Fed()
     assert fed.state.front == []
     fed.trial(1, 0.5)
@@ -326,7 +326,7 @@ def test_a_score_on_test_data_that_is_no_number_is_none() -> None:
     assert (trial.test_point, trial.tested) == ((0.4,), True)
 
 
-def test_of_two_reports_in_one_epoch_the_better_one_is_its_value() -> None:
+def test_the_better_of_two_reports_in_one_epoch_is_its_value() -> None:
     fed = Fed("max")
     fed.begin(1)
     for value in (0.3, 0.8, 0.5):
@@ -356,7 +356,7 @@ def test_the_confirmed_are_of_the_front_and_far_from_each_other() -> None:
     assert [trial.number for trial in fed.state.to_confirm] == [1, 5, 4]
 
 
-def test_what_is_trained_again_after_a_kill_is_lost_and_what_another_has_trained_is_not() -> None:
+def test_repeated_training_after_a_kill_is_lost_and_another_trials_is_not() -> None:
     def report(state: SweepState, count: int, **config: Any) -> None:
         took = {names.TRAIN_SECONDS: 2.0, names.EVAL_SECONDS: 1.0, names.STEP_SECONDS: 3.0}
         metrics = {"score": 0.5, **took, names.DEVICES: "n:"}

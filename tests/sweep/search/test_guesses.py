@@ -58,7 +58,7 @@ def trial(number: int, value: float | None, *, guessed: bool = False, failed: bo
 
 
 @pytest.mark.parametrize("objective", [Objective("score", "max"), Objective("score", "min")])
-def test_what_was_wrong_is_not_guessed_on(objective: Objective) -> None:
+def test_wrong_values_are_not_guessed_at(objective: Objective) -> None:
     sign = 1 if objective.mode == "max" else -1
 
     def goes_on(guesses: list[float | None], known: int = 1) -> bool:

@@ -20,7 +20,7 @@ TOO_LARGE = Failure(FailureKind.OUT_OF_MEMORY, "Traceback ...\nit is too large")
 """Its text says nothing that the proposer may go by."""
 
 
-def test_what_does_not_fit_is_passed_over_also_while_no_trial_has_a_value(tmp_path: Path) -> None:
+def test_a_configuration_too_large_for_memory_is_passed_over_before_any_value(tmp_path: Path) -> None:
     """One has reported, which says that it fits, and then failed."""
     proposer = proposer_in(tmp_path)
     for name in "abc":
@@ -48,7 +48,7 @@ LARGE: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("kind", LARGE)
-def test_what_does_not_fit_into_memory_is_proposed_no_more(kind: str, tmp_path: Path) -> None:
+def test_a_configuration_too_large_for_memory_is_proposed_no_more(kind: str, tmp_path: Path) -> None:
     sizes, largest = LARGE[kind]
     space, out_of_memory = {**sizes, "lr": tune.loguniform(1e-4, 1.0)}, []
     baseline = {"size": 64, "lr": 1e-2}
@@ -78,7 +78,7 @@ class Listening(RandomSampler):
 
 
 @pytest.mark.parametrize("mode", ["max", "min"])
-def test_what_does_not_fit_is_as_bad_as_the_worst_for_the_sampler(mode: Mode, tmp_path: Path) -> None:
+def test_a_configuration_too_large_for_memory_is_as_bad_as_the_worst(mode: Mode, tmp_path: Path) -> None:
     sampler, objectives = Listening(0), [Objective("score", mode)]
     proposer = proposer_in(
         tmp_path, {"size": tune.randint(1, 1025)}, baseline={}, sampler=sampler, objectives=objectives

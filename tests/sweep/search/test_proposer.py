@@ -233,7 +233,7 @@ def test_proposals_made_after_the_snapshot_are_made_again_ended_or_not(tmp_path:
     assert trials(again)[2].intermediate_values == {1: 0.1}
 
 
-def test_what_people_wanted_is_proposed_once_also_after_an_interruption(tmp_path: Path) -> None:
+def test_wanted_configurations_are_proposed_once_also_after_an_interruption(tmp_path: Path) -> None:
     proposer = proposer_in(tmp_path)
     proposer.propose("a")
     first, second = ({"lr": lr, "optimizer": "sgd"} for lr in (2e-3, 3e-3))
@@ -470,7 +470,7 @@ def test_soft_constraints_reach_the_sampler_and_the_record(tmp_path: Path) -> No
     assert isinstance(proposer.propose("c"), dict)
 
 
-def test_of_several_reports_in_an_epoch_the_best_is_recorded(tmp_path: Path) -> None:
+def test_the_best_of_several_reports_in_an_epoch_is_recorded(tmp_path: Path) -> None:
     proposer = proposer_in(tmp_path)
     proposal(proposer, "a")
     for count, (epoch, score) in enumerate(((0.5, 0.1), (1.0, 0.9), (1.5, 0.3), (2.0, 0.4), (3.0, 0.5)), start=1):
@@ -521,7 +521,7 @@ def test_with_several_objectives_the_sampler_sees_the_point_of_each_trial(tmp_pa
     assert [trial.values for trial in model.get_trials(deepcopy=False)] == [[0.7, 2.0], [0.4, 5.0], [0.4, 5.0], None]
 
 
-def test_of_equal_values_that_with_the_better_others_is_the_point(tmp_path: Path) -> None:
+def test_the_better_other_objective_decides_between_equal_values(tmp_path: Path) -> None:
     proposer = proposer_in(tmp_path, objectives=BOTH)
     proposal(proposer, "a")
     for epoch, seconds in ((1, 3.0), (2, 2.0), (3, 4.0)):

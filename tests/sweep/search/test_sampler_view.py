@@ -48,7 +48,7 @@ def test_the_sampler_sees_running_and_stopped_trials_with_their_best_so_far(tmp_
     assert [trial.intermediate_values for trial in seen(proposer)] == [{1: 0.5, 2: 0.9, 3: 0.8}, {1: 0.5}, {1: 0.2}, {}]
 
 
-def test_what_diverged_counts_as_the_worst_what_raised_does_not_count(tmp_path: Path) -> None:
+def test_a_diverged_trial_counts_as_the_worst_and_a_failed_one_not_at_all(tmp_path: Path) -> None:
     proposer = proposer_in(tmp_path)
     for name in "abc":
         proposer.propose(name)
@@ -84,7 +84,7 @@ def test_a_trial_that_fails_after_reports_tells_the_sampler_nothing(tmp_path: Pa
     assert told(proposer) == [(TrialState.FAIL, None)]
 
 
-def test_what_the_sampler_sees_is_kept_up_as_if_it_were_made_anew(tmp_path: Path) -> None:
+def test_the_samplers_trials_are_as_if_made_anew(tmp_path: Path) -> None:
     proposer = proposer_in(tmp_path, sampler="random")
     kept = SamplerView(proposer.record.memory, proposer._objectives)
     random = optuna.samplers.RandomSampler()
@@ -104,7 +104,7 @@ def test_what_the_sampler_sees_is_kept_up_as_if_it_were_made_anew(tmp_path: Path
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "gp"])
-def test_of_many_trials_a_sampler_is_told_the_best_some_others_and_those_that_run(tmp_path: Path, sampler: str) -> None:
+def test_a_sampler_sees_the_best_of_many_trials_some_others_and_the_running_ones(tmp_path: Path, sampler: str) -> None:
     proposer = proposer_in(tmp_path, sampler="random")
     for number in range(60):
         proposer.propose(str(number))

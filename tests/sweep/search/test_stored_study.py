@@ -51,7 +51,7 @@ def test_it_has_what_was_committed(leave: Callable[[Path], object], states: list
     assert contents(folder) == before
 
 
-def test_who_reads_waits_for_no_lock(folder: Path) -> None:
+def test_a_reader_waits_for_no_lock(folder: Path) -> None:
     with closing(sqlite3.connect(folder / STUDY_FILE, isolation_level=None)) as backup:
         backup.execute("BEGIN EXCLUSIVE")
         began = time.monotonic()

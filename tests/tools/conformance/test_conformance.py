@@ -18,7 +18,7 @@ RESNET = "".join(
 BERT = "".join(f"(RayTrainWorker pid=1) train epoch:[{epoch}]\tloss:1.{epoch}\n" for epoch in range(10))
 
 
-def test_what_the_notebooks_print_is_enough() -> None:
+def test_the_notebooks_print_enough() -> None:
     assert missing_of_resnet(RESNET) == missing_of_bert(BERT) == ""
 
 

@@ -21,7 +21,7 @@ def test_that_is_not_quick(): pass
 
 
 @pytest.mark.processes
-def test_what_passed_and_what_failed_is_told(tmp_path: Path) -> None:
+def test_passed_and_failed_parts_are_listed(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    workers\n    processes\n")
     (tmp_path / "test_some.py").write_text(SOME_TESTS)
     passed, failed = run_tests(Path(sys.executable), tmp_path, tmp_path / "tests.xml")

@@ -470,7 +470,7 @@ def test_every_name_has_a_scheduler() -> None:
     assert set(SCHEDULERS) == set(get_args(SchedulerName))
 
 
-def test_what_becomes_of_a_weak_trial_is_as_the_name_says() -> None:
+def test_a_weak_trial_ends_as_the_schedulers_name_says() -> None:
     names: tuple[SchedulerName, ...] = ("asha", "asha-promote", "hyperband", "fifo")
     sweeps = {name: Sweep(SCHEDULERS[name], trials=8) for name in names}
     for sweep in sweeps.values():

@@ -53,7 +53,7 @@ def test_the_excess_of_a_normal_number_is_right_from_far_below_to_far_above() ->
 
 
 @pytest.mark.parametrize("running", [NONE, RUNNING])
-def test_what_is_expected_over_the_best_is_what_draws_give(running: Array, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_expected_improvement_equals_that_of_draws(running: Array, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acquisition, "N_FANTASIES", 5000)
     points, best = np.random.default_rng(7).random((60, 3)), process().scores.max()
     values, _ = log_expected_improvement(process(), running, np.random.default_rng(0))(points)
@@ -72,7 +72,7 @@ def area(points: Array, corner: Array) -> float:
     return found
 
 
-def test_of_two_objectives_the_growth_of_the_area_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_expected_growth_of_the_area_ranks_two_objectives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acquisition, "N_DIRECTIONS", 20_000)
     processes, draws = [process(), other()], np.random.default_rng(1).standard_normal((2000, 2))
     scores = np.stack([each.scores for each in processes], axis=1)
@@ -110,7 +110,7 @@ def test_slopes_are_those_of_the_promise(running: Array) -> None:
     assert np.median(slope_errors(log_hypervolume_improvement([process(), other()], running, random))) < 1e-3
 
 
-def test_what_costs_time_is_taken_off() -> None:
+def test_the_cost_of_time_is_taken_off() -> None:
     acquisition = log_expected_improvement(process(), NONE, np.random.default_rng(0))
     dear = minus_costs(acquisition, np.array([1.0, 0.0, 2.0]))
     np.testing.assert_allclose(dear(POINTS)[0], acquisition(POINTS)[0] - POINTS[:, 0] - 2 * POINTS[:, 2])

@@ -126,7 +126,7 @@ def test_scores_that_say_little_are_no_error_and_no_trial_is_proposed_twice(valu
         assert found and found not in known
 
 
-def test_where_a_corner_is_best_it_is_proposed_once() -> None:
+def test_the_best_corner_is_proposed_once() -> None:
     study = optuna.create_study(sampler=GaussianProcessSampler(seed=0))
 
     def of_a_branch(trial: optuna.Trial) -> float:
@@ -153,7 +153,7 @@ def test_an_outlier_does_not_hide_the_others() -> None:
 
 
 @pytest.mark.parametrize("objectives", [1, 2])
-def test_what_promises_most_for_its_time_is_proposed(objectives: int) -> None:
+def test_the_most_promising_for_its_time_is_proposed(objectives: int) -> None:
     """x alone counts. The time grows with width and falls with batch, a choice; or all take as long, or nearly."""
 
     def late(times: float) -> list[tuple[float, int, float]]:

@@ -50,7 +50,7 @@ def test_random_rows_cover_each_range_evenly() -> None:
     assert not np.array_equal(rows, SPACE.random_rows(100, np.random.default_rng(1)))
 
 
-def test_what_has_few_values_is_not_climbed_but_tried() -> None:
+def test_a_range_of_few_values_is_tried_out_and_not_climbed() -> None:
     assert SPACE.continuous.tolist() == [1, 0, 0, 0, 0, 1, 0]
     assert [(columns.start, values.shape) for columns, values in SPACE.discrete] == [
         (1, (3, 3)),
