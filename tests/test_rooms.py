@@ -43,7 +43,7 @@ BUDGETS = {
     "training": 540,
     "devices": 990,
     "base": 510,
-    "private": 1260,
+    "private": 1250,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""

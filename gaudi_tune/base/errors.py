@@ -17,6 +17,9 @@ from gaudi_tune.base.failure import message_of
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
+USER_CODE_ERRORS = (Exception, SystemExit)
+"""What code that a user gives may raise, wherever the sweep goes on after it or says whose fault it was: anything, also
+SystemExit, by which a parser of command lines answers a wrong value. A KeyboardInterrupt is a person's, and passes."""
 LONGEST_WORD = 300
 """Characters of a value that are shown in an error."""
 LONGEST_TEXT = 2500

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Pyd
 from pydantic.dataclasses import dataclass
 
 from gaudi_tune.base import names
-from gaudi_tune.base.errors import SweepError, users_error, written
+from gaudi_tune.base.errors import USER_CODE_ERRORS, SweepError, users_error, written
 from gaudi_tune.base.words import format_value
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Mode, Objective
@@ -153,7 +153,7 @@ class Recipe:
             settings = self.settings()
         except SweepError:
             raise
-        except (Exception, SystemExit) as error:  # of the user's function
+        except USER_CODE_ERRORS as error:
             raise SweepError(f"the settings of the recipe failed: {users_error(error)}; fix it there") from error
         try:
             for value in _values_by_name(settings).values():

@@ -13,7 +13,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, dist
 from optuna.samplers import RandomSampler
 from optuna.trial import FixedTrial, FrozenTrial
 
-from gaudi_tune.base.errors import SweepError, users_error, written
+from gaudi_tune.base.errors import USER_CODE_ERRORS, SweepError, users_error, written
 from gaudi_tune.define.ranges import holds, middle, plain, suggest_in, words_of
 from gaudi_tune.define.space_checks import Entries, check_draw, read_entries
 from gaudi_tune.define.trial_proxy import TrialProxy, hyperparameter
@@ -149,7 +149,7 @@ class SearchSpace:
                 returned = self._function(cast("Trial", proxy))
         except SweepError:
             raise
-        except (Exception, SystemExit) as error:  # of the user's function
+        except USER_CODE_ERRORS as error:
             last_name = proxy.last_name
             if answers is not None and last_name is not None and proxy.name_in_trial(last_name) not in answers:
                 raise SweepError(

@@ -17,6 +17,7 @@ from ray.tune.result import DONE, RESULT_DUPLICATE, TRAINING_ITERATION
 
 from gaudi_tune.base import names
 from gaudi_tune.base.awaited import Awaited, note_awaited
+from gaudi_tune.base.errors import USER_CODE_ERRORS
 from gaudi_tune.base.failure import Failure, FailureKind, fingerprint_of
 from gaudi_tune.base.files import retry_while_disk_is_full
 from gaudi_tune.base.place import Place
@@ -192,7 +193,7 @@ class WarmTrainable(tune.Trainable):
         config = {names.CONFIRMS: 0, **self.settings, **self.trial_config, **self._place.settings}
         try:
             environment = dict(self.environment_of(config))
-        except Exception as error:
+        except USER_CODE_ERRORS as error:
             # Tune would take any other error of this actor for a lost actor, and would retry the trial.
             text = f"the trial actor cannot read the configuration of the trial: {type(error).__name__}: {error}"
             raise WorkerRaisedError(Failure(FailureKind.CONFIG_ERROR, text, fingerprint_of(error))) from error

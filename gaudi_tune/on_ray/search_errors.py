@@ -18,7 +18,7 @@ class SearchErrors:
         self.error: SweepError | None = None
         """The error that has ended the sweep; None if there was none."""
 
-    def take(self, error: Exception) -> None:
+    def take(self, error: BaseException) -> None:
         """End the sweep for an error of the user's sampler, search algorithm or space, and raise any other."""
         for word, item in (("search_alg", self._objects.search_alg), ("sampler", self._objects.sampler)):
             if item is not None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from ray.tune.search import Searcher
 
 from gaudi_tune.base import names
+from gaudi_tune.base.errors import USER_CODE_ERRORS
 from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
@@ -54,7 +55,7 @@ class TuneSearcher(KeptInProcess, Searcher):
         source: Source | None = None,
         count_waiting: Callable[[], int] = lambda: 0,
         end_search: Callable[[], object] = lambda: None,
-        on_error: Callable[[Exception], object],
+        on_error: Callable[[BaseException], object],
     ) -> None:
         """Begin without a trial.
 
@@ -107,7 +108,7 @@ class TuneSearcher(KeptInProcess, Searcher):
                 return None
             source_config = suggestion if isinstance(suggestion, dict) else None
             return proposer.propose(trial_id, before=len(self._confirmations), suggestion=source_config)
-        except Exception as error:  # what the user gave for the search has failed, which ends the sweep
+        except USER_CODE_ERRORS as error:  # what the user gave for the search has failed, which ends the sweep
             self._on_error(error)
             proposer.finish()
             return Searcher.FINISHED

@@ -14,7 +14,7 @@ from typing import Any
 from ray import cloudpickle
 from ray.util import inspect_serializability
 
-from gaudi_tune.base.errors import SweepError, users_error
+from gaudi_tune.base.errors import USER_CODE_ERRORS, SweepError, users_error
 from gaudi_tune.base.module_folders import folders_unknown_to_workers
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.private.ray_core import MAX_CLASS_BYTES
@@ -134,7 +134,7 @@ def check_trials(plan: Plan) -> list[str]:
         facts = experiment.check(config) if experiment.check is not None else unchecked
     except (ValueError, OSError) as error:
         raise SweepError(str(error)) from error
-    except (Exception, SystemExit) as error:  # of the user's check
+    except USER_CODE_ERRORS as error:
         raise SweepError(f"check raised {users_error(error)}; a ValueError tells the user what to correct") from error
     if not (isinstance(facts, list | tuple) and all(isinstance(fact, str) for fact in facts)):
         raise SweepError(f"check must return a list of texts for the plan, which may be empty, but returned {facts!r}")

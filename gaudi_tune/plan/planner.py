@@ -106,7 +106,7 @@ def check_given(options: SweepOptions, objects: GivenObjects) -> None:
 
 
 def make_proposer(
-    plan: Plan, storage: BaseStorage | None = None, on_error: Callable[[Exception], object] | None = None
+    plan: Plan, storage: BaseStorage | None = None, on_error: Callable[[BaseException], object] | None = None
 ) -> Proposer:
     """Return what proposes the trials of a plan. Its study is in ``storage``, or by default in the sweep's folder.
 

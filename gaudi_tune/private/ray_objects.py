@@ -6,7 +6,6 @@ import copy
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,26 +13,6 @@ from ray import tune
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
 from ray.tune.search import BasicVariantGenerator, Searcher, variant_generator
-
-from gaudi_tune.private.ray_tune import end_paused
-
-
-class ForScheduler:
-    """Tune's controller as a scheduler of Ray's sees it, which calls methods that are private to Tune.
-
-    PopulationBasedTraining raises an error if the controller has a searcher: in Ray, it starts only from grids and
-    random samples. HyperBandForBOHB tells the searcher itself which trials wait.
-    """
-
-    def __init__(self, controller: Any, searcher: Any) -> None:
-        self._controller, self.search_alg = controller, SimpleNamespace(searcher=searcher)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._controller, name)
-
-    def stop_trial(self, trial: Trial) -> None:
-        """End a paused trial."""
-        end_paused(self._controller, trial)
 
 
 def goal_of(alg: TrialScheduler | Searcher) -> tuple[Any, Any]:

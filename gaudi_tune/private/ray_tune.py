@@ -278,6 +278,24 @@ def end_paused(tune_controller: Any, trial: Trial) -> None:
     controller._mark_trial_to_checkpoint(trial)
 
 
+class ForScheduler:
+    """Tune's controller as a scheduler of Ray's sees it, which calls methods that are private to Tune.
+
+    PopulationBasedTraining raises an error if the controller has a searcher: in Ray, it starts only from grids and
+    random samples. HyperBandForBOHB tells the searcher itself which trials wait.
+    """
+
+    def __init__(self, controller: Any, searcher: Any) -> None:
+        self._controller, self.search_alg = controller, SimpleNamespace(searcher=searcher)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._controller, name)
+
+    def stop_trial(self, trial: Trial) -> None:
+        """End a paused trial."""
+        end_paused(self._controller, trial)
+
+
 def call_trainable(tune_controller: Any, trial: Trial, method_name: str, *args: Any) -> None:
     """Call a method of a trial's trainable, if the trial has an actor, after the calls that Tune has made.
 

@@ -13,6 +13,8 @@ from numbers import Integral, Real
 from reprlib import repr as short_repr
 from typing import Any
 
+from gaudi_tune.base.errors import USER_CODE_ERRORS
+
 MAX_METRICS = 10_000
 """Most metrics in a report. Tune keeps six numbers of each, and writes them at every snapshot."""
 MAX_NAME = 1_000
@@ -65,7 +67,7 @@ def _plain_value(name: str, value: Any) -> bool | int | float | str | None:
         description = type(value).__name__
         if hasattr(value, "shape"):
             description += f" of shape {tuple(value.shape)}"
-    except Exception as error:  # an object of the user's own may raise anything
+    except USER_CODE_ERRORS as error:
         raise ValueError(f"report(): the metric {name!r} cannot be read: {type(error).__name__}") from error
     raise ValueError(
         f"report(): the metric {name!r} must be a number or a text, but is a {description}; report one value each"

@@ -97,7 +97,7 @@ def test_a_lean_ray_is_the_usual_one_but_for_what_it_leaves_out() -> None:
     assert "self._webui_url, process_info = ray._private.services.start_api_server(" in taken
     assert "if process_info is not None:" in taken
     differ = {name for name, value in vars(made).items() if value != vars(plain)[name]}
-    assert differ - {"resource_isolation_config"} == set(LEAN)
+    assert differ - {"resource_isolation_config"} == {*LEAN, "runtime_env_agent_port"}
 
 
 def command_of(process: psutil.Process) -> str:

@@ -210,7 +210,7 @@ def test_pbt_refuses_a_searcher_and_has_a_state_for_each_trial_that_it_is_given(
     ours = SimpleNamespace(search_alg=SearchGenerator(OptunaSearch(metric="score", mode="max")))
     with pytest.raises(ValueError, match="cannot be used with"):
         scheduler.on_trial_add(ours, trial)
-    scheduler.on_trial_add(ray_objects.ForScheduler(None, None), trial)
+    scheduler.on_trial_add(ray_tune.ForScheduler(None, None), trial)
     state = ray_objects.pbt_states(scheduler)[trial]
     assert set(ray_objects.PBT_STATE) < vars(state).keys()
     assert vars(state).keys() - set(ray_objects.PBT_STATE) == {"orig_tag", "last_checkpoint"}

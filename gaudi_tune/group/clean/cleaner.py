@@ -11,6 +11,7 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
+from gaudi_tune.base.errors import USER_CODE_ERRORS
 from gaudi_tune.group.clean.leftovers import Leftovers
 from gaudi_tune.group.clean.own_code import OwnCode
 from gaudi_tune.group.clean.switches import Switches
@@ -92,6 +93,6 @@ class Cleaner:
             self.problems += self._leftovers.find()
             fresh_start(0)  # so that the switches that it sets back are not taken for differences
             self.problems += self._switches.differences()
-        except Exception as error:  # the trial's objects are asked and ended here, and may raise anything
+        except USER_CODE_ERRORS as error:  # the trial's objects are asked and ended here, and may raise anything
             logger.warning("what a trial has left could not be cleared away", exc_info=True)
             self.problems.append(f"clearing away what a trial left has failed ({type(error).__name__}: {error})")

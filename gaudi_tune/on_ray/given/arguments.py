@@ -26,7 +26,7 @@ from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater,
 from ray.tune.stopper import CombinedStopper, Stopper
 
 from gaudi_tune.base import names
-from gaudi_tune.base.errors import SweepError, written
+from gaudi_tune.base.errors import USER_CODE_ERRORS, SweepError, written
 from gaudi_tune.define.experiment import USUAL_BUDGET, Experiment
 from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.objective import Objective
@@ -402,13 +402,13 @@ def check_search(plan: Plan) -> None:
         check_goal(argument, (metric, mode), objectives[0])
     try:
         copied = replace(plan, objects=replace(plan.objects, search_alg=copy.deepcopy(search_alg)))
-    except Exception:  # it holds a connection, for example
+    except USER_CODE_ERRORS:  # it holds a connection, for example
         return
     try:
         source = source_of(copied)
         assert source is not None
         proposal = source.suggest("tried")
-    except Exception as error:
+    except USER_CODE_ERRORS as error:
         hint = " of its own, since the Experiment's is a function" if space.branches else ""
         raise SweepError(
             f"{argument}: it cannot propose a trial ({error}); give it what it asks for, or a space{hint}"

@@ -15,11 +15,11 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import HyperBandScheduler, PopulationBasedTraining, TrialScheduler
 
 from gaudi_tune.base import names
+from gaudi_tune.base.errors import USER_CODE_ERRORS
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.private.ray_objects import (
     PBT_STATE,
-    ForScheduler,
     exchange_is_due,
     load_scheduler,
     pbt_states,
@@ -27,7 +27,7 @@ from gaudi_tune.private.ray_objects import (
     set_goal,
     time_attribute,
 )
-from gaudi_tune.private.ray_tune import training_of
+from gaudi_tune.private.ray_tune import ForScheduler, training_of
 from gaudi_tune.sweep.policies.schedulers.given import GivenScheduler
 from gaudi_tune.sweep.policies.schedulers.population import Population
 from gaudi_tune.sweep.policies.schedulers.scheduler import CONTINUE, Scheduler
@@ -173,7 +173,7 @@ class RayScheduler(SweepScheduler):
             return None
         try:
             return saved_scheduler(self.ray)
-        except Exception as error:
+        except USER_CODE_ERRORS as error:
             self._cannot_save = True
             logger.warning("the state of %s cannot be kept (%s); a resumed sweep begins it again", self.ray, error)
             return None

@@ -19,6 +19,7 @@ from ray.tune.search import BasicVariantGenerator, Searcher
 from ray.tune.search.sample import Function
 from ray.tune.utils.util import flatten_dict
 
+from gaudi_tune.base.errors import USER_CODE_ERRORS
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.ranges import WithPrior, convert_tune_range, is_range, plain, suggest_in
 from gaudi_tune.define.search_space import SearchSpace, SpaceFunction
@@ -73,7 +74,7 @@ class RaySearch:
     def _tell(self, method: str, *arguments: Any, **named: Any) -> None:
         try:
             getattr(self._searcher, method)(*arguments, **named)
-        except Exception:
+        except USER_CODE_ERRORS:
             if not self._has_failed:
                 self._has_failed = True
                 logger.exception(

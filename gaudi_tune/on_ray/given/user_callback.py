@@ -9,6 +9,7 @@ from typing import Any
 import cloudpickle
 from ray import tune
 
+from gaudi_tune.base.errors import USER_CODE_ERRORS
 from gaudi_tune.base.kept_in_process import KeptInProcess
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class UserCallback(KeptInProcess, tune.Callback):
     def _call(self, hook: str, *arguments: Any, **info: Any) -> Any:
         try:
             return getattr(self._callback, hook)(*arguments, **info)
-        except (Exception, SystemExit):
+        except USER_CODE_ERRORS:
             if hook not in self._failed:
                 self._failed.add(hook)
                 logger.exception(
@@ -54,7 +55,7 @@ class UserCallback(KeptInProcess, tune.Callback):
         state = self._call("get_state")
         try:
             return None if state is None else bytes(cloudpickle.dumps(state))
-        except (Exception, SystemExit) as error:
+        except USER_CODE_ERRORS as error:
             if "pickle" not in self._failed:
                 self._failed.add("pickle")
                 logger.warning("the state of the callback %s cannot be kept (%s)", self.name, error)

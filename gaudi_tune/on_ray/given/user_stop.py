@@ -10,6 +10,7 @@ from typing import Any
 from ray.tune.stopper import Stopper
 from ray.tune.utils.util import unflatten_dict
 
+from gaudi_tune.base.errors import USER_CODE_ERRORS
 from gaudi_tune.define.given_objects import describe_stop
 from gaudi_tune.sweep.record.events import Ending
 
@@ -55,7 +56,7 @@ class UserStop:
     def _ask(self, question: Callable[[], bool]) -> bool:
         try:
             return bool(question())
-        except (Exception, SystemExit) as error:
+        except USER_CODE_ERRORS as error:
             self._warn("stop failed (%s); it counts as no, and further errors are not shown", error)
             return False
 

@@ -16,6 +16,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as StudyState
 
+from gaudi_tune.base.errors import USER_CODE_ERRORS
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.ranges import holds
 from gaudi_tune.define.search_space import SearchSpace
@@ -41,7 +42,7 @@ REQUESTED = "wanted"
 """User attribute of a trial whose configuration a person requested."""
 
 
-def raised(error: Exception) -> NoReturn:
+def raised(error: BaseException) -> NoReturn:
     """Raise an error of the search, where nobody takes it."""
     raise error
 
@@ -75,7 +76,7 @@ class Proposer:
         storage: str | BaseStorage,
         trial_seed: int | None = None,
         learned: Sequence[Mapping[str, Any]] = (),
-        on_error: Callable[[Exception], object] = raised,
+        on_error: Callable[[BaseException], object] = raised,
     ) -> None:
         """Keep the arguments; the study is opened at its first use.
 
@@ -386,7 +387,7 @@ class Proposer:
         study = self._sampler_view.study_for(self._sampler, running=number)
         try:
             internals.tell_end(study, number, None if failed or not shown.state.is_finished() else shown.values)
-        except Exception as error:
+        except USER_CODE_ERRORS as error:
             self._on_error(error)
         self.record.keep_attributes_of(study)
         return study.get_trials(deepcopy=False)[number].system_attrs

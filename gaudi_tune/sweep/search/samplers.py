@@ -17,7 +17,7 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial
 
-from gaudi_tune.base.errors import SweepError, users_error
+from gaudi_tune.base.errors import USER_CODE_ERRORS, SweepError, users_error
 from gaudi_tune.base.failure import message_of
 from gaudi_tune.base.words import did_you_mean
 from gaudi_tune.define.options import names_module
@@ -75,7 +75,7 @@ def make_sampler(search: str, seed: int) -> BaseSampler:
             if "seed" in inspect.signature(make).parameters:
                 arguments["seed"] = seed
             sampler = make(**arguments)
-    except (Exception, SystemExit) as error:  # a user's own function may raise anything
+    except USER_CODE_ERRORS as error:
         raise SweepError(
             f"--search {search}: this sampler cannot be created ({users_error(error)}); correct its arguments"
         ) from error
@@ -167,7 +167,7 @@ def try_sampler(plan: Plan, sampler: BaseSampler | None = None) -> BaseSampler |
             f"--search {search}: this sampler needs a package that is not installed ({message_of(error)}); install "
             f"it, or take gp or tpe"
         ) from error
-    except (Exception, SystemExit) as error:
+    except USER_CODE_ERRORS as error:
         # Each sampler has its own needs: ranges of one kind, one objective.
         raise SweepError(
             f"--search {search}: this sampler cannot search this space ({users_error(error)}); fix that, or take gp or "
@@ -204,7 +204,7 @@ def _import(search: str, name: str) -> Any:
     module, _, attribute = name.rpartition(".")
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (Exception, SystemExit) as error:
+    except USER_CODE_ERRORS as error:
         raise SweepError(
             f"--search {search}: cannot be imported ({users_error(error)}); give MODULE.FUNCTION of a module that "
             f"Python finds here"
