@@ -118,6 +118,6 @@ def test_the_record_of_what_a_loop_did_is_whole(sweep: SweepTuner, folder: Path)
     assert [statuses[way] for way in ("spoil the process", "report oddities", "finish")] == ["finished"] * 3
     query = "tags.trial = '002' and tags.kind = 'trial'"
     (run,) = mlflow.search_runs(experiment_names=["failing"], filter_string=query, output_format="list")
-    assert run.data.metrics["big"] > 1e308  # MLflow has no infinite numbers
+    assert "big" not in run.data.metrics  # MLflow has no infinite numbers
     assert (run.data.metrics["_"], run.data.metrics["x"]) == (1.0, 1 / 3)
     assert math.isnan(run.data.metrics["a/_"])
