@@ -81,8 +81,9 @@ def lean_ray(
     ray_params, start_dashboard, start_raylet = parameter.RayParams, services.start_api_server, services.start_raylet
     dashboard_error, get_node = utils.get_dashboard_dependency_error, services.get_node
     raylet = _Raylet(start_raylet, get_node, patience_s, is_unwanted)
-    options_of_ours = {**LEAN, "runtime_env_agent_port": _free_port()}
-    parameter.RayParams = lambda **options: ray_params(**{**options_of_ours, **options, **changes})
+    parameter.RayParams = lambda **options: ray_params(
+        **{**LEAN, "runtime_env_agent_port": _free_port(), **options, **changes}  # a port for each node that starts
+    )
     services.start_api_server = lambda *arguments, **options: ("", None)
     services.start_raylet, services.get_node = raylet.start, raylet.wait_for_node
     utils.get_dashboard_dependency_error = lambda: ImportError("there is to be none")
