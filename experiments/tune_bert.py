@@ -6,7 +6,7 @@ library, 9 epochs a trial; chance is 0.2, the hyperparameters of BERT's own trai
 """
 
 from gaudi_tune import Budget, Experiment, Recipe, main
-from gaudi_tune.recipes.data.sample_text import sample_bert, sample_text
+from gaudi_tune.data.sample_text import sample_bert, sample_text
 from search_spaces.bert import BASELINE, SAMPLE_BASELINE, sample_space, space
 from trainables import bert
 

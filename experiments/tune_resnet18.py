@@ -7,7 +7,7 @@ the best trial of a sweep passes 0.95.
 """
 
 from gaudi_tune import Budget, Experiment, Recipe, main
-from gaudi_tune.recipes.data.sample_digits import digit_settings
+from gaudi_tune.data.sample_digits import digit_settings
 from search_spaces.resnet18 import BASELINE, SAMPLE_BASELINE, sample_space, space
 from trainables import resnet, resnet18
 

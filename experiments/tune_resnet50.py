@@ -6,8 +6,8 @@ is 0.1, the best trial of a sweep passes 0.85.
 """
 
 from gaudi_tune import Budget, Experiment, Recipe, main
-from gaudi_tune.recipes.data.pretrained import RANDOM
-from gaudi_tune.recipes.data.sample_digits import digit_settings
+from gaudi_tune.data.pretrained import RANDOM
+from gaudi_tune.data.sample_digits import digit_settings
 from search_spaces.resnet50 import BASELINE, space
 from trainables import resnet, resnet50
 

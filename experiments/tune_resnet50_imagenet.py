@@ -7,7 +7,7 @@ same table, shortened; chance is 0.1, the best trial of a sweep passes 0.6.
 """
 
 from gaudi_tune import Budget, Experiment, Recipe, main
-from gaudi_tune.recipes.data.sample_digits import digit_settings
+from gaudi_tune.data.sample_digits import digit_settings
 from search_spaces.resnet50_imagenet import BASELINE, SAMPLE_BASELINE, sample_space, space
 from trainables import resnet, resnet50_imagenet
 

@@ -7,8 +7,8 @@ test/, 360 steps a trial with an evaluation every 40; chance is 0.1, the best tr
 """
 
 from gaudi_tune import Budget, Experiment, Recipe, main
-from gaudi_tune.recipes.data.pretrained import RANDOM
-from gaudi_tune.recipes.data.sample_digits import digit_settings
+from gaudi_tune.data.pretrained import RANDOM
+from gaudi_tune.data.sample_digits import digit_settings
 from search_spaces.vit import BASELINE, SAMPLE_BASELINE, sample_space, space
 from trainables import vit
 

@@ -15,8 +15,8 @@ from gaudi_tune.define.options import PROJECT_ROOT
 LARGE = ("torch", "torchvision", "transformers", "datasets", "evaluate", "ray", "pandas", "sklearn")
 SMALL = (
     "trainables.bert", "trainables.vit", "trainables.resnet18", "trainables.resnet50", "trainables.resnet50_imagenet",
-    "gaudi_tune.training.prediction", "gaudi_tune.recipes.data.configs", "gaudi_tune.recipes.data.sample_text",
-    "gaudi_tune.recipes.data.sample_digits",
+    "gaudi_tune.training.prediction", "gaudi_tune.data.configs", "gaudi_tune.data.sample_text",
+    "gaudi_tune.data.sample_digits",
     "gaudi_tune", "gaudi_tune.base.process", "gaudi_tune.base.names", "gaudi_tune.training.session",
     "gaudi_tune.base.files",
     "gaudi_tune.recipes.training_config", "gaudi_tune.recipes.schedules",

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gaudi_tune.base.process import no_collection
+from gaudi_tune.data.configs import TextConfig
+from gaudi_tune.data.facts import check_texts
+from gaudi_tune.data.pretrained import check_model, encoder_config
 from gaudi_tune.devices.device import DeviceType
-from gaudi_tune.recipes.data.configs import TextConfig
-from gaudi_tune.recipes.data.facts import check_texts
-from gaudi_tune.recipes.data.pretrained import check_model, encoder_config
 from trainables.attention import AttentionConfig, choose_attention
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class BertConfig(TextConfig, AttentionConfig):
 
 def train_loop(config: dict[str, Any]) -> None:
     """Train one trial, as an ordinary Ray Train loop. ``config`` has the fields of :class:`BertConfig`."""
-    from gaudi_tune.recipes.data.text import tokenized
+    from gaudi_tune.data.text import tokenized
     from gaudi_tune.recipes.loop import Task, train
     from gaudi_tune.training.fresh_start import fresh_start
 
@@ -119,7 +119,7 @@ def predictor(checkpoint: Path) -> ClassPredictor:
     """
     import torch
 
-    from gaudi_tune.recipes.data.text import encode
+    from gaudi_tune.data.text import encode
     from gaudi_tune.recipes.prediction import PACKAGES, ClassPredictor
 
     model, tokenizer = load_model(checkpoint)

@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from gaudi_tune.recipes.data.configs import ImageConfig
-from gaudi_tune.recipes.data.images import Normalization, evaluation, images_of, preparation, read_image
+from gaudi_tune.data.configs import ImageConfig
+from gaudi_tune.data.images import Normalization, evaluation, images_of, preparation, read_image
 from gaudi_tune.recipes.loading import Batch
 from gaudi_tune.recipes.loop import Task, train
 from gaudi_tune.recipes.prediction import PACKAGES, ClassPredictor

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gaudi_tune.base.process import no_collection
+from gaudi_tune.data.configs import ImageConfig
+from gaudi_tune.data.facts import check_images
+from gaudi_tune.data.pretrained import RANDOM
 from gaudi_tune.devices.device import DeviceType
-from gaudi_tune.recipes.data.configs import ImageConfig
-from gaudi_tune.recipes.data.facts import check_images
-from gaudi_tune.recipes.data.pretrained import RANDOM
 from gaudi_tune.recipes.training_config import num_micro_batches
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from torchvision.models import get_model, get_model_weights
 from torchvision.models.resnet import Bottleneck, ResNet
 
 from gaudi_tune.base.node_cache import prepare_once
-from gaudi_tune.recipes.data.fetch import download
-from gaudi_tune.recipes.data.pretrained import RANDOM
+from gaudi_tune.data.fetch import download
+from gaudi_tune.data.pretrained import RANDOM
 from gaudi_tune.training.checkpoint import STATE_FILE
 
 QUARTER = "resnet50-quarter"

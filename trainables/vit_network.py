@@ -12,7 +12,7 @@ from torch import nn
 from transformers import ViTConfig, ViTForImageClassification
 from transformers.utils import logging
 
-from gaudi_tune.recipes.data.pretrained import HUB, RANDOM, from_pretrained
+from gaudi_tune.data.pretrained import HUB, RANDOM, from_pretrained
 from trainables.vit_npz import SUFFIX, describe_npz, read_npz
 
 HUB_MODELS = {

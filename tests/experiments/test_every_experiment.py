@@ -15,14 +15,14 @@ import pytest
 from gaudi_tune import Experiment, SweepOptions
 from gaudi_tune.base import names
 from gaudi_tune.cli.run import dry_run_lines
+from gaudi_tune.data.configs import ImageConfig, TextConfig
+from gaudi_tune.data.images import images_of
+from gaudi_tune.data.text import _load_texts
 from gaudi_tune.define.experiment import CHECKPOINT
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.plan.decide_plan import GRAPH_DRAWS, count_graphs
 from gaudi_tune.plan.planner import make_plan
-from gaudi_tune.recipes.data.configs import ImageConfig, TextConfig
-from gaudi_tune.recipes.data.images import images_of
-from gaudi_tune.recipes.data.text import _load_texts
 from gaudi_tune.training.trial_config import TrialConfig
 from tests.helpers.sessions import numbers_of, reports_of
 

@@ -11,11 +11,11 @@ import pytest
 
 from gaudi_tune import Experiment, SweepOptions
 from gaudi_tune.cli.command_line import parse_options
+from gaudi_tune.data.configs import ImageConfig
 from gaudi_tune.define.experiment import RecipeName
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.plan.apply import AppliedOptions, apply_options, check_space
-from gaudi_tune.recipes.data.configs import ImageConfig
 from gaudi_tune.recipes.training_config import TrainingConfig, num_micro_batches
 from gaudi_tune.sweep.policies.growth import max_devices
 from trainables import resnet50_imagenet, vit

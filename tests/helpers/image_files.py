@@ -7,7 +7,7 @@ from typing import Any
 
 from PIL import Image
 
-from gaudi_tune.recipes.data.configs import ImageConfig
+from gaudi_tune.data.configs import ImageConfig
 
 REQUIRED = {"epochs": 1, "lr": 0.1, "batch_size": 2, "momentum": 0.9, "weight_decay": 0.0, "warmup": 0.0}
 

@@ -24,8 +24,8 @@ from torchvision import transforms
 from transformers import AutoModelForSequenceClassification
 
 from gaudi_tune.base import names
-from gaudi_tune.recipes.data.images import NORMALIZATIONS, images_of, preparation
-from gaudi_tune.recipes.data.text import tokenized
+from gaudi_tune.data.images import NORMALIZATIONS, images_of, preparation
+from gaudi_tune.data.text import tokenized
 from gaudi_tune.recipes.loading import Batch, TrainSampler
 from gaudi_tune.training.fresh_start import fresh_start
 from tests.experiments.test_every_experiment import experiment_of

@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
-from gaudi_tune.recipes.data.pretrained import COUNT_AFTER_PADDING, positions
-from gaudi_tune.recipes.data.text import tokenized
+from gaudi_tune.data.pretrained import COUNT_AFTER_PADDING, positions
+from gaudi_tune.data.text import tokenized
 from search_spaces.bert import BASELINE
 from trainables.bert import BertConfig, _check_fit, check
 
@@ -121,7 +121,7 @@ def test_many_texts_are_tokenized_as_few_are(
 ) -> None:
     at_once = tokenized(configure())
     monkeypatch.setenv("GAUDI_TUNE_CACHE", str(tmp_path / "other"))
-    monkeypatch.setattr("gaudi_tune.recipes.data.text.TEXTS_AT_A_TIME", 7)
+    monkeypatch.setattr("gaudi_tune.data.text.TEXTS_AT_A_TIME", 7)
     in_parts = tokenized(configure())
     np.testing.assert_array_equal(in_parts.split("train").input_ids, at_once.split("train").input_ids)
     np.testing.assert_array_equal(in_parts.split("val").lengths, at_once.split("val").lengths)
@@ -136,7 +136,7 @@ def test_a_checkpoint_of_other_classes_does_not_fit(tmp_path: Path) -> None:
 
 def test_text_is_tokenized_once(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
     check(configure())
-    monkeypatch.setattr("gaudi_tune.recipes.data.text._tokenize", lambda *_: pytest.fail("tokenized again"))
+    monkeypatch.setattr("gaudi_tune.data.text._tokenize", lambda *_: pytest.fail("tokenized again"))
     check(configure(lr=0.5, batch_size=32))
 
 
@@ -253,7 +253,7 @@ def test_a_model_that_the_hub_lacks_is_named_although_its_texts_are_prepared(
     configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared = tokenized(configure()).folder
-    monkeypatch.setattr("gaudi_tune.recipes.data.text.prepare_once", lambda *_: prepared)
+    monkeypatch.setattr("gaudi_tune.data.text.prepare_once", lambda *_: prepared)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert check(configure())
     with pytest.raises(ValueError, match="--model no/such: no such folder here, and the hub lacks it"):
@@ -263,7 +263,7 @@ def test_a_model_that_the_hub_lacks_is_named_although_its_texts_are_prepared(
 def test_a_text_longer_than_the_model_has_positions_is_an_error_before_texts_are_padded_to_it(
     configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gaudi_tune.recipes.data.text._load_texts", lambda *_: pytest.fail("read"))
+    monkeypatch.setattr("gaudi_tune.data.text._load_texts", lambda *_: pytest.fail("read"))
     with pytest.raises(ValueError, match=r"max_length must be at most the 64 positions of .*, but got 100000"):
         check(configure(max_length=100_000))
 

@@ -11,7 +11,7 @@ from torch import nn
 from transformers import BertConfig as BertNetworkConfig
 from transformers import BertForSequenceClassification, DistilBertConfig, DistilBertForSequenceClassification, ViTConfig
 
-from gaudi_tune.recipes.data.pretrained import RANDOM
+from gaudi_tune.data.pretrained import RANDOM
 from gaudi_tune.recipes.tensor_dropout import TensorDropout, dropout_as_tensors
 from trainables.attention import choose_attention
 from trainables.bert import BertConfig

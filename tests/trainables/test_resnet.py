@@ -8,7 +8,7 @@ import torch
 from torchvision.models import resnet18
 
 from experiments.tune_resnet50_imagenet import EXPERIMENT, sample_settings
-from gaudi_tune.recipes.data.pretrained import RANDOM
+from gaudi_tune.data.pretrained import RANDOM
 from gaudi_tune.recipes.training_config import check_batch
 from gaudi_tune.training.checkpoint import write_state
 from trainables.resnet50_imagenet import ResNet50ImageNetConfig, check

@@ -13,7 +13,7 @@ from scipy.ndimage import zoom
 from transformers import ViTForImageClassification
 
 from experiments.tune_vit import EXPERIMENT, sample_settings
-from gaudi_tune.recipes.data.pretrained import RANDOM
+from gaudi_tune.data.pretrained import RANDOM
 from tests.helpers.sessions import reports_of
 from tests.helpers.sources import LAYERS, PATCH, SIDE, GoogleViT, google_weights
 from trainables.vit import ViTTrialConfig, check, network_of, train_loop

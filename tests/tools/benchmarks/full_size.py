@@ -32,10 +32,10 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from gaudi_tune.data.images import preparation
+from gaudi_tune.data.pretrained import RANDOM
 from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
 from gaudi_tune.recipes import loop
-from gaudi_tune.recipes.data.images import preparation
-from gaudi_tune.recipes.data.pretrained import RANDOM
 from gaudi_tune.recipes.loading import Batch
 from gaudi_tune.recipes.loop import Task, train
 from gaudi_tune.recipes.training_config import TrainingConfig

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gaudi_tune.base.words import counted, shown
-from gaudi_tune.recipes.data.readable import unreadable
+from gaudi_tune.data.readable import unreadable
 
 VALIDATION_FOLDERS = ("val", "validation", "valid", "test")
 """Names of the folder for validation; the first that exists counts."""

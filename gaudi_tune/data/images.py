@@ -15,9 +15,9 @@ from PIL import Image
 from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
-from gaudi_tune.recipes.data.configs import ImageConfig
-from gaudi_tune.recipes.data.held_out import Split
-from gaudi_tune.recipes.data.image_index import image_index, read_index
+from gaudi_tune.data.configs import ImageConfig
+from gaudi_tune.data.held_out import Split
+from gaudi_tune.data.image_index import image_index, read_index
 from gaudi_tune.recipes.loading import Batch
 from gaudi_tune.training.fresh_start import seed_of
 

@@ -20,8 +20,8 @@ from transformers import BertConfig as Encoder
 from transformers import ByT5Tokenizer
 
 from gaudi_tune.base.words import shown
-from gaudi_tune.recipes.data.facts import CLASS_NAME_LENGTH, check_texts
-from gaudi_tune.recipes.data.text import tokenized
+from gaudi_tune.data.facts import CLASS_NAME_LENGTH, check_texts
+from gaudi_tune.data.text import tokenized
 from search_spaces.bert import BASELINE
 from trainables.bert import BertConfig
 

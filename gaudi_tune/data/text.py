@@ -16,15 +16,15 @@ import numpy as np
 from gaudi_tune.base.errors import first_line
 from gaudi_tune.base.node_cache import fingerprint, prepare_once
 from gaudi_tune.base.words import shown
-from gaudi_tune.recipes.data.configs import TextConfig, limited
-from gaudi_tune.recipes.data.held_out import Split, rows_of, rows_to_validate
-from gaudi_tune.recipes.data.pretrained import encoder_config, from_pretrained, positions
-from gaudi_tune.recipes.data.text_files import Number, Table, read_files, values_of
+from gaudi_tune.data.configs import TextConfig, limited
+from gaudi_tune.data.held_out import Split, rows_of, rows_to_validate
+from gaudi_tune.data.pretrained import encoder_config, from_pretrained, positions
+from gaudi_tune.data.text_files import Number, Table, read_files, values_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from gaudi_tune.recipes.data.tokenized_texts import TokenizedTexts
+    from gaudi_tune.data.tokenized_texts import TokenizedTexts
 
 VALIDATION_SPLITS = ("validation", "test")
 """Names of the split for validation; the first that the data has counts."""
@@ -64,7 +64,7 @@ class TokenizedData:
 
     def split(self, name: Split, padded_lengths: int = 1) -> TokenizedTexts:
         """Return the texts of a split, padded to at most so many lengths (1: all to ``max_length``)."""
-        from gaudi_tune.recipes.data.tokenized_texts import TokenizedTexts  # here, since a check needs no torch
+        from gaudi_tune.data.tokenized_texts import TokenizedTexts  # here, since a check needs no torch
 
         return TokenizedTexts(self.folder, name, padded_lengths)
 

@@ -12,8 +12,8 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
-from gaudi_tune.recipes.data import fetch as fetching
-from gaudi_tune.recipes.data.fetch import RemoteData, download, fetch
+from gaudi_tune.data import fetch as fetching
+from gaudi_tune.data.fetch import RemoteData, download, fetch
 
 
 def archive() -> bytes:

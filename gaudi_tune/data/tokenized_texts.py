@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset
 
-from gaudi_tune.recipes.data.held_out import Split
+from gaudi_tune.data.held_out import Split
 from gaudi_tune.recipes.loading import Batch
 
 MOST_CANDIDATES = 512

@@ -11,11 +11,11 @@ from PIL import Image
 from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
-from gaudi_tune.recipes.data import readable
-from gaudi_tune.recipes.data.facts import check_images
-from gaudi_tune.recipes.data.image_index import image_index
-from gaudi_tune.recipes.data.images import images_of, preparation
-from gaudi_tune.recipes.data.sample_digits import sample_digits
+from gaudi_tune.data import readable
+from gaudi_tune.data.facts import check_images
+from gaudi_tune.data.image_index import image_index
+from gaudi_tune.data.images import images_of, preparation
+from gaudi_tune.data.sample_digits import sample_digits
 from tests.helpers.image_files import config, draw
 
 
@@ -202,7 +202,7 @@ def test_images_by_torchvisions_rule_count_and_the_plan_names_the_rest(folder: P
 def test_a_layout_that_cannot_be_used_is_named_before_any_image_is_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gaudi_tune.recipes.data.readable._read_problem", lambda file: pytest.fail(f"read {file}"))
+    monkeypatch.setattr("gaudi_tune.data.readable._read_problem", lambda file: pytest.fail(f"read {file}"))
     (folder / "val" / "bees").rename(folder / "val" / "wasps")
     with pytest.raises(ValueError, match=r"no image of the classes \['wasps'\] is there to train on"):
         images_of(config(folder))

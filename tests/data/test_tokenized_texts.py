@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from gaudi_tune.recipes.data.tokenized_texts import best_lengths, padded
+from gaudi_tune.data.tokenized_texts import best_lengths, padded
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])

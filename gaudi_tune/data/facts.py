@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gaudi_tune.base.words import shown
-from gaudi_tune.recipes.data.configs import ImageConfig, TextConfig, limited
+from gaudi_tune.data.configs import ImageConfig, TextConfig, limited
 from gaudi_tune.recipes.training_config import check_batch, check_classes
 
 if TYPE_CHECKING:
-    from gaudi_tune.recipes.data.held_out import Split
+    from gaudi_tune.data.held_out import Split
 
 MAX_CLASS_NAMES = 8
 """Most classes that a line lists."""
@@ -25,7 +25,7 @@ def check_texts(config: TextConfig) -> tuple[list[str], str]:
     Raises:
         ValueError: The data or the encoder cannot be used; the message says why, and what to give instead.
     """
-    from gaudi_tune.recipes.data.text import tokenized
+    from gaudi_tune.data.text import tokenized
 
     texts = tokenized(config)
     summary = _check(config, "texts", texts.sizes, texts.labels)
@@ -38,7 +38,7 @@ def check_images(config: ImageConfig) -> list[str]:
     Raises:
         ValueError: The data cannot be used; the message says why, and what to give instead.
     """
-    from gaudi_tune.recipes.data.image_index import image_index
+    from gaudi_tune.data.image_index import image_index
 
     index = image_index(config)
     splits: tuple[Split, ...] = ("train", "val", "test") if config.hold_out else ("train", "val")

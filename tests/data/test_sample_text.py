@@ -2,7 +2,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from gaudi_tune.recipes.data.sample_text import LIBRARIES, sample_text
+from gaudi_tune.data.sample_text import LIBRARIES, sample_text
 
 
 def rows(split: str) -> list[dict[str, Any]]:

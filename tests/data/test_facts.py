@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from gaudi_tune.recipes.data.configs import ImageConfig
-from gaudi_tune.recipes.data.facts import check_images
+from gaudi_tune.data.configs import ImageConfig
+from gaudi_tune.data.facts import check_images
 
 
 def images_in(root: Path, **per_split: int) -> ImageConfig:

@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from gaudi_tune.base.node_cache import prepare_once
 from gaudi_tune.base.words import counted, shown
-from gaudi_tune.recipes.data.configs import ImageConfig
-from gaudi_tune.recipes.data.fetch import DATA_SETS, fetch
-from gaudi_tune.recipes.data.held_out import Split, rows_of
-from gaudi_tune.recipes.data.image_folder import list_images
+from gaudi_tune.data.configs import ImageConfig
+from gaudi_tune.data.fetch import DATA_SETS, fetch
+from gaudi_tune.data.held_out import Split, rows_of
+from gaudi_tune.data.image_folder import list_images
 
 INDEX_FORMAT = 3
 """Version of the index. It is raised when the index of the same folder changes."""

@@ -1,1 +1,0 @@
-"""Loads the samples of trials: text and images, from users' own files, from the hub, or made offline."""
