@@ -1,1 +1,1 @@
-"""Loads the samples of trials: text and images, from users' own files, from the hub, or made offline, for the recipes alone."""
+"""Loads the samples of the recipes' trials: text and images, from users' own files, from the hub, or made offline."""

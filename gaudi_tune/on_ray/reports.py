@@ -56,11 +56,15 @@ class Reports:
         reported = self._as_event(trial, result, report)
         self._state.apply(reported)
         self._explain_new_workers(number, report.new_workers)
-        if report.starts_over:
-            self._judge_starting_over(scheduler, trial, result, saves=report.behind is not None)
+        saves = report.behind is not None
+        if report.starts_over and scheduler.needs_checkpoints and (saves or scheduler.pauses_now(trial, result)):
+            self._judge_starting_over(scheduler, saves)
         decision, answer = self._decide(scheduler, tune_controller, trial, result, report, reported)
         decided = events.Decided(trial=number, decision=decision)
         self._state.apply(decided)
+        # A loop may save with every second report. Only when a trial ends or pauses is it known that it has not saved.
+        if report.starts_over and not scheduler.needs_checkpoints and (saves or decision.verdict != "continue"):
+            self._judge_starting_over(scheduler, saves)
         # The study has the report before the next proposal, which Tune may ask for in this step.
         self._proposer.reported(self._state.trials[number])
         # Devices move only to a trial that continues, and that can continue from a checkpoint.
@@ -121,12 +125,9 @@ class Reports:
             behind=report.behind,
         )
 
-    def _judge_starting_over(
-        self, scheduler: SweepScheduler, trial: Trial, result: Mapping[str, Any], *, saves: bool
-    ) -> None:
+    def _judge_starting_over(self, scheduler: SweepScheduler, saves: bool) -> None:
         """Warn once, or end a sweep that cannot do without, when a train loop does not begin with its checkpoint."""
-        is_early = scheduler.needs_checkpoints and not saves and not scheduler.pauses_now(trial, result)
-        if self._warned_of_starting_over or is_early:
+        if self._warned_of_starting_over:
             return
         self._warned_of_starting_over = True
         if saves:

@@ -16,9 +16,10 @@ from tests.tools.agree.places import Truth, disagreements
     [("default", 0), ("saves third, fifo", 0), ("trial nan", 0), ("default", 1)],
 )
 def test_every_place_has_the_numbers_that_the_loops_wrote_down(
-    name: str, kills: int, tmp_path: Path, tracking_store: str
+    name: str, kills: int, tmp_path: Path, tracking_store: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert CheckedSweep(name, KINDS[name], tmp_path, tracking_store, kills=kills).run() == []
+    assert "has saved no checkpoint" not in caplog.text  # not even where the first two reports come without one
 
 
 def test_a_wrong_number_is_found(tmp_path: Path, tracking_store: str) -> None:
