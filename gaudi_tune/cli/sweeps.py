@@ -179,8 +179,9 @@ class StoredSweep:
             return START_AGAIN
         search, tracked = str(self.file.options.get("search")), tracked_at(self.folder)
         address = None if tracked == tracking_uri(None) else tracked
-        script = [*run, self.file.script or "SCRIPT"]
-        return resume_command(script, self.folder.name, search, shown_place(self.folder.parent), address)
+        module, script = self.file.module, self.file.script or "SCRIPT"
+        command = ["python", "-m", module] if module else [*run, script]
+        return resume_command(command, self.folder.name, search, shown_place(self.folder.parent), address)
 
     def _trial_table(self) -> list[str]:
         objectives = self.file.objectives

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 from ray.tune.experiment import Trial
 
 from gaudi_tune.base.failure import Failure
@@ -21,8 +24,19 @@ def number_in(tag: str | None) -> int:
 
 
 def name_of(trial: Trial) -> str:
-    """Return the name that Tune gives a trial and its folder."""
+    """Return the name that Tune gives a trial."""
     return trial_name(number_of(trial))
+
+
+def new_folder_of(trial: Trial) -> str:
+    """Return the name of a new trial's folder, which Tune is to make: the trial's own name.
+
+    A sweep that was killed may have left such a folder where Tune collects reports, if the same Ray still runs. Tune
+    would give the new one another name, by which nothing finds it, and copy the old reports; so the old one is removed.
+    """
+    name = name_of(trial)
+    shutil.rmtree(Path(trial.local_experiment_path, name), ignore_errors=True)
+    return name
 
 
 def last_failure(trial: Trial) -> Failure | None:

@@ -36,6 +36,10 @@ SEARCHER = "searcher-state-{}.pkl"
 CALLBACKS = "callback-states-{}.pkl"
 """Tune's file with the states of callbacks by their position."""
 FILES = (CONTROLLER, PROPOSALS, SEARCHER, CALLBACKS)
+DECISIONS = ("_cached_trial_decisions", "_queued_trial_decisions")
+"""What Tune does with trials once they have saved. A resumed trial goes on from an earlier checkpoint, and is decided
+on again. Tune would keep to the old decision: after any later checkpoint it would pause or end the trial, which for the
+record goes on."""
 PUT_BACK = "9999"
 """The text in place of the date in these names. Tune reads the latest file, and an earlier sweep of this process may
 have left some where Tune looks for them."""
@@ -109,6 +113,8 @@ def put_back(state: KeptState, folder: Path, retries: int) -> None:
         for trial, (_, run_metadata) in zip(state.trials, state.tune[TRIALS].values(), strict=True)
     ]
     controller = {**json.loads(state.tune[CONTROLLER]), "trial_data": trials}
+    for decisions in DECISIONS:
+        controller.get("runner_data", {}).pop(decisions, None)
     # Tune gives each callback the state at its position, if there is one, and refuses an empty dictionary. An entry of
     # None leaves every callback as it is.
     callbacks = {0: None}

@@ -28,7 +28,7 @@ from gaudi_tune.on_ray.assemble import assemble
 from gaudi_tune.on_ray.continuation import take_over
 from gaudi_tune.on_ray.given.arguments import epochs_of, experiment_of, read_arguments, with_notes
 from gaudi_tune.on_ray.local_ray import TUNE_NEEDS, TUNE_SETTINGS, start_ray
-from gaudi_tune.on_ray.trials import name_of
+from gaudi_tune.on_ray.trials import name_of, new_folder_of
 from gaudi_tune.on_ray.tune_files import KeptState, put_back, read_kept_state, results_so_far
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.private import ray_tune, tune_state
@@ -331,7 +331,7 @@ class SweepTuner(tune.Tuner):
             max_concurrent_trials=self.plan.groups,
             reuse_actors=True,
             trial_name_creator=name_of,
-            trial_dirname_creator=name_of,
+            trial_dirname_creator=new_folder_of,
         )
 
     def _run_config(self) -> tune.RunConfig:

@@ -202,6 +202,8 @@ def test_a_sweep_is_shown_with_its_trials(
     assert f"next        gaudi-tune run '{storage.parent / 'my tune.py'}' --resume early" in (
         said(capsys, "show", str(plan.folder))
     )
+    write_sweep_file(replace(plan, command=("python", "-m", "pkg.mod")))
+    assert "next        python -m pkg.mod --resume early" in said(capsys, "show", str(plan.folder))
     whole = json.loads(said(capsys, "show", str(plan.folder), "--json"))
     assert [trial["status"] for trial in whole["trials"]] == ["finished", "finished", "interrupted"]
     assert whole["trials"][0] == {"trial": 1, "status": "finished", "value": 0.2, "at": 1, "config": {"x": 0.9}}

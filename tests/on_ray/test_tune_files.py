@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
 from pathlib import Path
@@ -14,9 +15,11 @@ from ray.train._internal.storage import StorageContext
 from ray.tune import CheckpointConfig
 from ray.tune.experiment import Trial
 
+from gaudi_tune.on_ray.trials import new_folder_of
 from gaudi_tune.on_ray.tune_files import (
     CONTROLLER,
     PROPOSALS,
+    PUT_BACK,
     SEARCHER,
     KeptState,
     finish_restore,
@@ -104,3 +107,26 @@ def test_a_resume_moves_only_what_is_in_the_way_of_its_trials_and_removes_nothin
     (folder / "trial-003").mkdir()
     put_back(state, folder, 0)
     assert (folder / "set-aside-2" / "trial-003").is_dir()
+
+
+def test_a_resumed_trial_is_not_paused_or_ended_by_what_was_decided_before_a_kill(tmp_path: Path) -> None:
+    """Tune would pause it after any later checkpoint, and the sweep would wait for it for ever."""
+    runner = {"_iteration": 7, "_cached_trial_decisions": {"a": "PAUSE"}, "_queued_trial_decisions": {"b": "STOP"}}
+    proposals = pickle.dumps({"experiment": SimpleNamespace(spec={"storage": SimpleNamespace()})})
+    parts = {CONTROLLER: json.dumps({"runner_data": runner}), PROPOSALS: proposals, SEARCHER: b"{}", TRIALS: {}}
+    put_back(KeptState(parts, [], []), tmp_path, 0)
+    assert json.loads((tmp_path / CONTROLLER.format(PUT_BACK)).read_text())["runner_data"] == {"_iteration": 7}
+
+
+def test_a_trial_has_a_folder_of_its_name_where_a_killed_sweep_of_the_same_ray_left_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ray.train._internal.storage._get_ray_train_session_dir", lambda: str(tmp_path / "session"))
+    storage = StorageContext(str(tmp_path), experiment_dir_name="sweep")
+    left = Path(storage.experiment_driver_staging_path, "trial-003")
+    left.mkdir(parents=True)
+    (left / "result.json").write_text("{}")
+    trial = Trial("any", stub=True, experiment_tag="3_x=1", storage=storage, trial_dirname_creator=new_folder_of)
+    trial.init_local_path()
+    assert trial.local_path == str(left)
+    assert list(left.iterdir()) == []

@@ -68,8 +68,9 @@ class SweepFile(BaseModel, ser_json_inf_nan="constants"):
     recipes: bool
     """Whether the experiment has more than one recipe."""
     script: str | None
-    """The script whose experiment it is, as ``gaudi-tune run`` takes it; None if no script began it, or one that Python
-    runs as a module (``-m``)."""
+    """The script whose experiment it is, as ``gaudi-tune run`` takes it; None if no script began it, or a module."""
+    module: str | None = None
+    """The module whose experiment it is, if Python ran it as such (``-m``)."""
     origin: str = ""
     """The sweep whose folder this one continues under another name; "" if there is none."""
 
@@ -84,9 +85,11 @@ class SweepFile(BaseModel, ser_json_inf_nan="constants"):
         return [f"{self.mode} {self.metric}", *self.others]
 
 
-def _script_of(command: Sequence[str]) -> str | None:
-    is_module = command[-2:-1] == ("-m",)
-    return str(Path(command[-1]).resolve()) if command and not is_module else None
+def _origin_of(command: Sequence[str]) -> dict[str, str | None]:
+    """Return the script and the module of the command that began a sweep."""
+    if command[-2:-1] == ("-m",):
+        return {"script": None, "module": command[-1]}
+    return {"script": str(Path(command[-1]).resolve()) if command else None}
 
 
 def write_sweep_file(plan: Plan) -> None:
@@ -106,7 +109,7 @@ def write_sweep_file(plan: Plan) -> None:
         learned=list(plan.learned),
         seen_by=list(plan.test_data_seen_by),
         store=_store_key(plan.tracking_uri),
-        script=_script_of(plan.command),
+        **_origin_of(plan.command),
         origin=plan.origin,
     )
     _write(plan.folder, contents)

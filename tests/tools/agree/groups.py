@@ -20,6 +20,7 @@ from ray.air.execution._internal.tracked_actor import TrackedActor
 from ray.exceptions import RayTaskError
 
 from gaudi_tune.base.failure import Failure, FailureKind, fingerprint_of
+from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.group.errors import WorkerRaisedError, WorkersLostError
 from gaudi_tune.group.last_written import LastWritten
 from gaudi_tune.training.report_values import plain_report
@@ -104,10 +105,19 @@ class _Failed:
 class RealActors(Groups):
     """Simulated devices and time, and a real trainable for each trial actor."""
 
-    def __init__(self, count: int, loop: Loop, keep: Callable[[], None], kill_at: int | None = None) -> None:
-        """``keep`` keeps the files of the sweep as a kill leaves them, at that event."""
+    def __init__(
+        self,
+        count: int,
+        loop: Loop,
+        keep: Callable[[], bool],
+        kill_at: int | None = None,
+        *,
+        kill_while: str | None = None,
+    ) -> None:
+        """``keep`` keeps the files of the sweep as a kill leaves them, from that event on: while an actor does what
+        ``kill_while`` says, if anything, and once there is a state to resume from."""
         super().__init__(Clock(), count)
-        self._loop, self._keep, self._kill_at = loop, keep, kill_at
+        self._loop, self._keep, self._kill_at, self._kill_while = loop, keep, kill_at, kill_while
         self.logged: dict[str, dict[int, dict[str, Any]]] = {}
         """What the loops themselves wrote down: for each trial, its reports by their number."""
         self.repeated: list[str] = []
@@ -118,12 +128,16 @@ class RealActors(Groups):
         self.logged.setdefault(trial, {})[count] = {**metrics, "saves": saves}
 
     def next(self, timeout: float | None = None) -> bool:
-        if self._kill_at is not None and self.handled >= self._kill_at:
-            self._keep()
+        if self._is_killed():
             raise KilledError
         if self._asked_in_vain:
             time.sleep(0.01)  # threads of the sweep, of which it may wait for one, need real time
         return super().next(timeout)
+
+    def _is_killed(self) -> bool:
+        doing = {actor.tasks[0].method for actor in self._actors.values() if actor.tasks}
+        is_due = self._kill_at is not None and self.handled >= self._kill_at
+        return is_due and (self._kill_while is None or self._kill_while in doing) and self._keep()
 
     def add_actor(self, cls: Any, kwargs: Any, resource_request: Any, **callbacks: Any) -> TrackedActor:
         tracked = super().add_actor(cls, kwargs, resource_request, **callbacks)
@@ -178,11 +192,15 @@ class RealActors(Groups):
         actor.trainable.move_to(place)  # type: ignore[attr-defined]
 
 
-def keep_files(folder: Path, kept: Path) -> None:
-    """Copy a sweep's folder as a kill would leave it; of databases what is committed."""
+def keep_files(folder: Path, kept: Path) -> bool:
+    """Copy a sweep's folder as a kill would leave it; of databases what is committed. Returns False, and copies
+    nothing, while there is no state from which the sweep could be resumed."""
+    if not (folder / STATE_LOG).is_file():
+        return False
     shutil.rmtree(kept, ignore_errors=True)
     shutil.copytree(folder, kept, ignore=shutil.ignore_patterns("*.db", "*.db-*", ".scratch-*"))
     for database in folder.rglob("*.db"):
         target = kept / database.relative_to(folder)
         with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(target)) as copy:
             source.backup(copy)
+    return True

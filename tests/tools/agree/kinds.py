@@ -20,7 +20,6 @@ from ray.tune.search.basic_variant import BasicVariantGenerator
 from ray.tune.search.optuna import OptunaSearch
 
 from gaudi_tune import Budget, Experiment, build_tuner
-from gaudi_tune.base.files import SWEEP_FILE
 from gaudi_tune.define.experiment import as_name
 from gaudi_tune.devices.cpu import CPU
 from gaudi_tune.on_ray.tuner import SweepTuner
@@ -48,6 +47,8 @@ class Kind:
     devices: int = 2
     complete: bool = True
     """Whether all its trials end."""
+    kill_while: str | None = None
+    """What an actor does whenever the sweep is killed: a method of a trainable."""
 
 
 KINDS: dict[str, Kind] = {
@@ -83,6 +84,7 @@ KINDS: dict[str, Kind] = {
     "Ray's grid twice": Kind(
         space=GRID, objects=lambda: {"search_alg": BasicVariantGenerator()}, options={"num_samples": 2}
     ),
+    "killed while it saves": Kind(kill_while="save"),
     "one device": Kind(devices=1),
     "many devices": Kind(devices=8),
 }
@@ -135,11 +137,12 @@ class CheckedSweep:
     def _part(self, *, resumes: bool, kill_at: int | None) -> SweepState | None:
         """Run the sweep until it ends or is killed; return its state, None if it was killed."""
         kept = self.storage / f".kept-{self.name}"
-        groups = RealActors(self.kind.devices, self.kind.curve.reports, partial(keep_files, self.folder, kept), kill_at)
+        keep, kind = partial(keep_files, self.folder, kept), self.kind
+        groups = RealActors(kind.devices, kind.curve.reports, keep, kill_at, kill_while=kind.kill_while)
         groups.logged = self._logged
         patience = mock.patch.object(simulated_groups, "HANGS_AFTER", 1000)  # 10 s of real time
         with without_ray(self.storage, groups, CPU), patience:
-            tuner = self._tuner(resumes=resumes and (self.folder / SWEEP_FILE).is_file())
+            tuner = self._tuner(resumes=resumes)
             try:
                 tuner.fit()
             except KilledError:
