@@ -10,7 +10,7 @@ from gaudi_tune import Experiment, SweepOptions
 from gaudi_tune.define.options import resumed
 from gaudi_tune.plan.planner import make_plan, make_proposer
 from gaudi_tune.sweep.record.sweep_file import sweep_to_resume, write_sweep_file
-from tests.helpers.proposers import Sweep
+from tests.helpers.searchers import Sweep
 
 
 def earlier_sweep(

@@ -19,7 +19,7 @@ from gaudi_tune.sweep.search.proposer import Proposer, raised
 from gaudi_tune.sweep.search.stored_study import trial_summaries
 from gaudi_tune.sweep.search.study_trial import number_in_sweep
 from tests.helpers.fed_state import Fed
-from tests.helpers.proposers import SCORE, end
+from tests.helpers.searchers import SCORE, end
 
 SPACE = {"x": optuna.distributions.FloatDistribution(0.0, 9.0)}
 

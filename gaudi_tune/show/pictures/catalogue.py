@@ -46,7 +46,7 @@ PICTURES = {
     ),
     "importance": (
         "Importance of the hyperparameters",
-        "How much of the differences in {metric} each explains, by fANOVA; all together 1. Trials stopped early count "
+        "How much of the differences in {metric} each explains to a forest; all together 1. Trials stopped early count "
         "with the best {metric} they reached. Only hyperparameters that all trials have. With few trials it is a hint.",
     ),
     "timeline": (

@@ -17,7 +17,7 @@ from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.sweep.search.samplers import RandomOnError
-from tests.helpers.proposers import SCORE, end, proposal, proposer_in
+from tests.helpers.searchers import SCORE, end, proposal, searcher_in
 
 LR = tune.loguniform(1e-4, 1e-1)
 
@@ -66,7 +66,7 @@ RESULTS: dict[str, Callable[[int, Mapping[str, Any]], float]] = {
 
 
 def _tune(folder: Path, space: Any, sampler: str, result: Callable[[int, Mapping[str, Any]], float]) -> None:
-    proposer = proposer_in(folder, space, Budget(epochs=1), baseline={}, sampler=sampler, storage=InMemoryStorage())
+    proposer = searcher_in(folder, space, Budget(epochs=1), baseline={}, sampler=sampler, storage=InMemoryStorage())
     for number in range(40):
         config = proposal(proposer, f"t{number}")
         failure = Failure(FailureKind.OUT_OF_MEMORY, "out of memory") if number % 7 == 6 else None
@@ -105,7 +105,7 @@ def test_every_sampler_learns_from_any_results(sampler: str, results: str, tmp_p
 def test_several_objectives_in_a_space_with_a_single_value(sampler: str, tmp_path: Path) -> None:
     space = {"lr": LR, "optimizer": tune.choice(["adamw"])}
     objectives = [SCORE, Objective("cost", "min")]
-    proposer = proposer_in(
+    proposer = searcher_in(
         tmp_path,
         space,
         Budget(epochs=1),
@@ -132,7 +132,7 @@ def test_a_failing_sampler_costs_one_proposal_and_is_said_once(
             raise KeyError("a fault of a library")
 
     monkeypatch.setattr("gaudi_tune.sweep.search.proposer.make_sampler", lambda search, seed: Failing(seed))
-    proposer = proposer_in(tmp_path, {"lr": LR}, Budget(epochs=1), baseline={}, storage=InMemoryStorage())
+    proposer = searcher_in(tmp_path, {"lr": LR}, Budget(epochs=1), baseline={}, storage=InMemoryStorage())
     with caplog.at_level(logging.ERROR):
         configs = [proposal(proposer, f"t{number}") for number in range(3)]
     assert len({config["lr"] for config in configs}) == 3

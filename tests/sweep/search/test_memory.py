@@ -14,7 +14,7 @@ from ray import tune
 
 from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.define.objective import Mode, Objective
-from tests.helpers.proposers import BUDGET, end, proposal, proposer_in, report, train, trials
+from tests.helpers.searchers import BUDGET, end, proposal, report, searcher_in, train, trials
 
 TOO_LARGE = Failure(FailureKind.OUT_OF_MEMORY, "Traceback ...\nit is too large")
 """Its text says nothing that the proposer may go by."""
@@ -22,7 +22,7 @@ TOO_LARGE = Failure(FailureKind.OUT_OF_MEMORY, "Traceback ...\nit is too large")
 
 def test_a_configuration_too_large_for_memory_is_passed_over_before_any_value(tmp_path: Path) -> None:
     """One has reported, which says that it fits, and then failed."""
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     for name in "abc":
         proposal(proposer, name)
     report(proposer, "a", {"score": 0.5, "epoch": 1, "training_iteration": 1})
@@ -33,7 +33,7 @@ def test_a_configuration_too_large_for_memory_is_passed_over_before_any_value(tm
 
 
 def test_while_none_has_fitted_nobody_knows_what_does(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     for name in "ab":
         proposal(proposer, name)
         end(proposer, name, failure=TOO_LARGE)
@@ -52,7 +52,7 @@ def test_a_configuration_too_large_for_memory_is_proposed_no_more(kind: str, tmp
     sizes, largest = LARGE[kind]
     space, out_of_memory = {**sizes, "lr": tune.loguniform(1e-4, 1.0)}, []
     baseline = {"size": 64, "lr": 1e-2}
-    proposer = proposer_in(tmp_path, space, baseline=baseline, sampler="tpe", storage=InMemoryStorage())
+    proposer = searcher_in(tmp_path, space, baseline=baseline, sampler="tpe", storage=InMemoryStorage())
     for number in range(80):
         config, trial_id = proposal(proposer, str(number)), str(number)
         if config["size"] > largest:
@@ -80,7 +80,7 @@ class Listening(RandomSampler):
 @pytest.mark.parametrize("mode", ["max", "min"])
 def test_a_configuration_too_large_for_memory_is_as_bad_as_the_worst(mode: Mode, tmp_path: Path) -> None:
     sampler, objectives = Listening(0), [Objective("score", mode)]
-    proposer = proposer_in(
+    proposer = searcher_in(
         tmp_path, {"size": tune.randint(1, 1025)}, baseline={}, sampler=sampler, objectives=objectives
     )
     for number in range(12):

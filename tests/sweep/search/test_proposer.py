@@ -28,7 +28,7 @@ from gaudi_tune.sweep.search.guesses import GUESSED
 from gaudi_tune.sweep.search.proposer import Proposer
 from gaudi_tune.sweep.search.sampler_view import SamplerView
 from gaudi_tune.sweep.search.samplers import SAMPLERS, make_sampler
-from tests.helpers.proposers import (
+from tests.helpers.searchers import (
     BASELINE,
     BUDGET,
     ERROR,
@@ -37,9 +37,9 @@ from tests.helpers.proposers import (
     end,
     keep,
     proposal,
-    proposer_in,
     report,
     restored,
+    searcher_in,
     states,
     train,
     trials,
@@ -47,7 +47,7 @@ from tests.helpers.proposers import (
 
 
 def test_the_baseline_comes_first_and_constants_are_kept(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     first, second = proposal(proposer, "a"), proposal(proposer, "b")
     assert {name: first[name] for name in BASELINE} == BASELINE
     assert first["layers"] == second["layers"] == 2
@@ -59,7 +59,7 @@ def test_the_same_seed_proposes_the_same_another_seed_another(tmp_path: Path) ->
     folders = [tmp_path / name for name in "abc"]
     for folder in folders:
         folder.mkdir()
-    one, same, other = (proposer_in(f, seed=s) for f, s in zip(folders, (1, 1, 2), strict=True))
+    one, same, other = (searcher_in(f, seed=s) for f, s in zip(folders, (1, 1, 2), strict=True))
     proposals = [[s.propose(t) for t in "xyz"] for s in (one, same, other)]
     assert proposals[0] == proposals[1]
     assert proposals[0] != proposals[2]
@@ -68,7 +68,7 @@ def test_the_same_seed_proposes_the_same_another_seed_another(tmp_path: Path) ->
 @pytest.mark.parametrize("sampler", ["gp", "tpe", "qmc"])
 def test_a_prior_follows_the_baseline_and_others_are_near_it(sampler: str, tmp_path: Path) -> None:
     space = {"lr": WithPrior(tune.loguniform(1e-4, 1e-1), prior=0.02), "momentum": tune.uniform(0.0, 1.0)}
-    proposer = proposer_in(tmp_path, space, baseline={"lr": 1e-3, "momentum": 0.5}, sampler=sampler)
+    proposer = searcher_in(tmp_path, space, baseline={"lr": 1e-3, "momentum": 0.5}, sampler=sampler)
     proposals = [proposal(proposer, str(number)) for number in range(12)]
     assert [config["lr"] for config in proposals[:2]] == [1e-3, 0.02]
     guessed = [trial.params["lr"] for trial in trials(proposer) if GUESSED in trial.user_attrs]
@@ -109,7 +109,7 @@ def conditional(trial: optuna.Trial) -> dict[str, Any]:
 
 def test_a_space_may_be_a_function_of_the_trial(tmp_path: Path) -> None:
     baseline = {"optimizer": "sgd", "momentum": 0.7}
-    proposer = proposer_in(tmp_path, conditional, baseline=baseline, storage=InMemoryStorage())
+    proposer = searcher_in(tmp_path, conditional, baseline=baseline, storage=InMemoryStorage())
     first = proposal(proposer, "t0")
     assert (first["optimizer"], first["momentum"], first["layers"]) == ("sgd", 0.7, 4)
     for number in range(1, 15):
@@ -137,14 +137,14 @@ def test_a_space_may_be_a_function_of_the_trial(tmp_path: Path) -> None:
 def test_the_study_is_told_how_a_trial_ended(
     result: dict[str, Any] | None, error: bool, state: TrialState, tmp_path: Path
 ) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     proposer.propose("a")
     end(proposer, "a", result, ERROR if error else None)
     assert states(proposer) == [state]
 
 
 def test_the_record_has_every_report_and_the_values_it_was_given(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     for name in "abc":
         proposer.propose(name)
     train(proposer, "a", 0.1, 0.5, 0.4)
@@ -161,7 +161,7 @@ def test_the_record_has_every_report_and_the_values_it_was_given(tmp_path: Path)
 
 
 def test_a_budget_in_steps_is_recorded_by_steps(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path, budget=Budget(steps=200, eval_every=100))
+    proposer = searcher_in(tmp_path, budget=Budget(steps=200, eval_every=100))
     proposer.propose("a")
     report(proposer, "a", {"score": 0.1, "step": 100, "epoch": 1.5})
     end(proposer, "a", {"score": 0.2, "step": 200, "epoch": 3})
@@ -172,7 +172,7 @@ def test_a_budget_in_steps_is_recorded_by_steps(tmp_path: Path) -> None:
 def test_a_budget_in_seconds_is_recorded_by_seconds_and_a_trial_is_complete_at_its_last_epoch_too(
     tmp_path: Path,
 ) -> None:
-    proposer = proposer_in(tmp_path, budget=Budget(epochs=3, seconds=60))
+    proposer = searcher_in(tmp_path, budget=Budget(epochs=3, seconds=60))
     for name, result in {
         "a": {"score": 0.2, names.SECOND: 20.7, "epoch": 3},
         "b": {"score": 0.1, names.SECOND: 61.2, "epoch": 2},
@@ -185,7 +185,7 @@ def test_a_budget_in_seconds_is_recorded_by_seconds_and_a_trial_is_complete_at_i
 
 
 def test_a_paused_trial_that_is_ended_counts_as_stopped_early(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     proposer.propose("a")
     train(proposer, "a", 0.9)
     end(proposer, "a")
@@ -203,7 +203,7 @@ def test_every_sampler_goes_on_from_the_record_as_if_nothing_had_happened(sample
             "baseline": {"x": 0.5, "y": 0.5},
             "storage": InMemoryStorage(),
         }
-        proposer, made = proposer_in(tmp_path, **same), []
+        proposer, made = searcher_in(tmp_path, **same), []
         for number in range(13):
             made.append(proposal(proposer, str(number)))
             train(proposer, str(number), made[-1]["x"] / 2, made[-1]["x"])
@@ -219,7 +219,7 @@ def test_every_sampler_goes_on_from_the_record_as_if_nothing_had_happened(sample
 
 def test_proposals_made_after_the_snapshot_are_made_again_ended_or_not(tmp_path: Path) -> None:
     """Each keeps its place in the study and its seed, so that trial N of the sweep stays what MLflow knows it as."""
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     proposer.propose("a")
     keep(proposer, tmp_path / "state")
     lost = [proposal(proposer, "b"), proposal(proposer, "c")]
@@ -234,7 +234,7 @@ def test_proposals_made_after_the_snapshot_are_made_again_ended_or_not(tmp_path:
 
 
 def test_wanted_configurations_are_proposed_once_also_after_an_interruption(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     proposer.propose("a")
     first, second = ({"lr": lr, "optimizer": "sgd"} for lr in (2e-3, 3e-3))
     proposer.request(first)
@@ -249,7 +249,7 @@ def test_wanted_configurations_are_proposed_once_also_after_an_interruption(tmp_
 
 @pytest.mark.parametrize(("saved", "made_until"), [(1, 1), (1, 4), (3, 4)])
 def test_a_sweep_may_be_interrupted_again_and_again(saved: int, made_until: int, tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     keep(proposer, tmp_path / "state")
     lost = [proposal(proposer, name)["lr"] for name in "abc"]
     # Another seed, and so other proposals, but for those that are made again.
@@ -267,24 +267,24 @@ def test_a_sweep_may_be_interrupted_again_and_again(saved: int, made_until: int,
 
 
 def test_a_trial_queued_by_somebody_else_is_left_alone(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     proposer.propose("a")
     proposer.study.enqueue_trial({"lr": 0.01})
     assert proposal(proposer, "b")["lr"] != 0.01
     assert states(proposer) == [TrialState.RUNNING, TrialState.WAITING, TrialState.RUNNING]
-    assert states(proposer_in(tmp_path)) == [TrialState.FAIL, TrialState.WAITING, TrialState.FAIL]
+    assert states(searcher_in(tmp_path)) == [TrialState.FAIL, TrialState.WAITING, TrialState.FAIL]
 
 
 def test_a_study_that_is_opened_without_a_snapshot_has_no_running_trials(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     proposer.propose("a")
     proposer.propose("b")
     assert states(proposer) == [TrialState.RUNNING, TrialState.RUNNING]  # which waits until the database has them
-    assert states(proposer_in(tmp_path)) == [TrialState.FAIL, TrialState.FAIL]
+    assert states(searcher_in(tmp_path)) == [TrialState.FAIL, TrialState.FAIL]
 
 
 def test_the_database_may_be_newer_than_the_log_which_counts(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     for name in "abc":
         proposer.propose(name)
     train(proposer, "c", 0.5)
@@ -326,7 +326,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 def test_a_study_that_is_gone_or_damaged_is_written_again_from_the_log(
     kind: str, objectives: list[Objective], tmp_path: Path
 ) -> None:
-    proposer = proposer_in(tmp_path, objectives=objectives)
+    proposer = searcher_in(tmp_path, objectives=objectives)
     for number in range(30):
         proposal(proposer, str(number))
         report(proposer, str(number), {"score": number / 10, "seconds": 2.0, "epoch": 1, "constraint/gb": 1.0})
@@ -345,7 +345,7 @@ def test_a_study_that_is_gone_or_damaged_is_written_again_from_the_log(
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_study_that_somebody_deletes_or_damages_meanwhile_is_whole_at_the_end(kind: str, tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     for number in range(20):
         proposal(proposer, str(number))
         train(proposer, str(number), 0.1, 0.2, number / 10)
@@ -368,7 +368,7 @@ def locked(database: Path) -> Iterator[None]:
 
 
 def test_a_snapshot_has_what_the_database_does_not_have_yet(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     proposal(proposer, "a")
     proposal(proposer, "b")
     train(proposer, "a", 0.1)
@@ -402,7 +402,7 @@ def test_the_end_waits_for_the_database_and_counts_what_that_does_not_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(study_record, "WARN_EVERY_S", 0.2)
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     proposal(proposer, "a")
     assert states(proposer) == [TrialState.RUNNING]
     with locked(tmp_path / "optuna.db"):
@@ -418,7 +418,7 @@ def test_the_end_waits_for_the_database_and_counts_what_that_does_not_have(
 
 
 def test_a_trial_that_cannot_be_written_is_counted_and_the_others_are_written(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     for name in "abc":
         proposal(proposer, name)
     proposer.trials()[1].user_attrs["of a sampler"] = object()  # which is no JSON
@@ -428,7 +428,7 @@ def test_a_trial_that_cannot_be_written_is_counted_and_the_others_are_written(tm
 
 
 def test_a_proposer_that_is_closed_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
-    proposer, before = proposer_in(tmp_path), {*threading.enumerate()}
+    proposer, before = searcher_in(tmp_path), {*threading.enumerate()}
     for number in range(5):
         proposal(proposer, str(number))
     (study,) = (thread for thread in threading.enumerate() if thread.name == "study" and thread not in before)
@@ -440,13 +440,13 @@ def test_a_proposer_that_is_closed_leaves_no_thread_and_no_open_file(tmp_path: P
 
 
 def test_results_of_a_trial_that_it_never_proposed_are_no_error(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     train(proposer, "unknown", 0.1, 0.2, 0.3)
     assert states(proposer) == []
 
 
 def test_a_restored_proposer_goes_on_with_the_same_study(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     proposer.propose("a")
     proposer.propose("b")
     end(proposer, "a", {"score": 1.0, "epoch": 3})
@@ -459,7 +459,7 @@ def test_a_restored_proposer_goes_on_with_the_same_study(tmp_path: Path) -> None
 
 
 def test_soft_constraints_reach_the_sampler_and_the_record(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     for name in "ab":
         proposer.propose(name)
         report(proposer, name, {"score": 0.5, "epoch": 1, "constraint/memory_gb": 3.0})
@@ -471,7 +471,7 @@ def test_soft_constraints_reach_the_sampler_and_the_record(tmp_path: Path) -> No
 
 
 def test_the_best_of_several_reports_in_an_epoch_is_recorded(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     proposal(proposer, "a")
     for count, (epoch, score) in enumerate(((0.5, 0.1), (1.0, 0.9), (1.5, 0.3), (2.0, 0.4), (3.0, 0.5)), start=1):
         report(proposer, "a", {"score": score, "epoch": epoch, "training_iteration": count})
@@ -482,7 +482,7 @@ def test_the_best_of_several_reports_in_an_epoch_is_recorded(tmp_path: Path) -> 
 
 
 def test_all_trials_can_have_the_same_seed(tmp_path: Path) -> None:
-    own, same = proposer_in(tmp_path), proposer_in(tmp_path, storage=InMemoryStorage(), trial_seed=7)
+    own, same = searcher_in(tmp_path), searcher_in(tmp_path, storage=InMemoryStorage(), trial_seed=7)
     assert len({proposal(own, str(n))["seed"] for n in range(3)}) == 3
     proposed = [proposal(same, str(n)) for n in range(3)]
     assert {config["seed"] for config in proposed} == {7}
@@ -502,7 +502,7 @@ def train_both(proposer: Proposer, trial_id: str, *reports: tuple[float, float])
 
 
 def test_with_several_objectives_the_sampler_sees_the_point_of_each_trial(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path, objectives=BOTH)
+    proposer = searcher_in(tmp_path, objectives=BOTH)
     for name in "abcd":
         proposal(proposer, name)
     train_both(proposer, "a", (0.5, 3.0), (0.7, 2.0), (0.6, 1.0))
@@ -522,7 +522,7 @@ def test_with_several_objectives_the_sampler_sees_the_point_of_each_trial(tmp_pa
 
 
 def test_the_better_other_objective_decides_between_equal_values(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path, objectives=BOTH)
+    proposer = searcher_in(tmp_path, objectives=BOTH)
     proposal(proposer, "a")
     for epoch, seconds in ((1, 3.0), (2, 2.0), (3, 4.0)):
         report(proposer, "a", {"score": 0.5, "seconds": seconds, "epoch": epoch})
@@ -534,7 +534,7 @@ def test_every_usual_sampler_takes_several_objectives_and_goes_on_from_the_recor
     proposals: list[list[dict[str, Any]]] = []
     for interrupted in (False, True):
         same: dict[str, Any] = {"objectives": BOTH, "sampler": sampler, "storage": InMemoryStorage()}
-        proposer = proposer_in(tmp_path, **same)
+        proposer = searcher_in(tmp_path, **same)
         proposals.append([])
         for number in range(13):
             if interrupted and number == 11:

@@ -15,14 +15,14 @@ from gaudi_tune.private.optuna import study_attributes
 from gaudi_tune.sweep.search.proposer import LIMITS
 from gaudi_tune.sweep.search.sampler_view import SamplerView, TrialLimits, ran_out_of_memory
 from gaudi_tune.sweep.search.samplers import make_sampler
-from tests.helpers.proposers import ERROR, end, proposal, proposer_in, report, seen, states, told, train, trials
+from tests.helpers.searchers import ERROR, end, proposal, report, searcher_in, seen, states, told, train, trials
 
 
 @pytest.mark.parametrize(("budget", "seconds_each"), [(Budget(epochs=3), 1.5), (Budget(epochs=3, seconds=60), None)])
 def test_the_sampler_knows_how_long_a_trial_takes_from_report_to_report(
     tmp_path: Path, budget: Budget, seconds_each: float | None
 ) -> None:
-    proposer = proposer_in(tmp_path, budget=budget)
+    proposer = searcher_in(tmp_path, budget=budget)
     proposal(proposer, "a")
     for count, score, second in ((1, math.nan, 1.0), (2, 0.1, 3.0), (3, 0.1, 9.0)):
         report(proposer, "a", {"score": score, names.SECOND: second, "epoch": count, "training_iteration": count})
@@ -31,7 +31,7 @@ def test_the_sampler_knows_how_long_a_trial_takes_from_report_to_report(
 
 
 def test_the_sampler_sees_running_and_stopped_trials_with_their_best_so_far(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     for name in "abcd":
         proposer.propose(name)
     train(proposer, "a", 0.5, 0.9, 0.8)
@@ -49,7 +49,7 @@ def test_the_sampler_sees_running_and_stopped_trials_with_their_best_so_far(tmp_
 
 
 def test_a_diverged_trial_counts_as_the_worst_and_a_failed_one_not_at_all(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     for name in "abc":
         proposer.propose(name)
     train(proposer, "a", 0.1, 0.2, 0.3)
@@ -64,7 +64,7 @@ def test_a_diverged_trial_counts_as_the_worst_and_a_failed_one_not_at_all(tmp_pa
 @pytest.mark.parametrize("text", ["a pity", "diverged: loss is nan", "out of memory on the device: too large"])
 @pytest.mark.parametrize("kind", FailureKind)
 def test_only_the_kind_of_a_failure_decides_what_the_sampler_sees(kind: FailureKind, text: str, tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     for name in "ab":
         proposer.propose(name)
     train(proposer, "a", 0.1, 0.2, 0.3)
@@ -77,7 +77,7 @@ def test_only_the_kind_of_a_failure_decides_what_the_sampler_sees(kind: FailureK
 
 
 def test_a_trial_that_fails_after_reports_tells_the_sampler_nothing(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path)
+    proposer = searcher_in(tmp_path)
     proposer.propose("a")
     train(proposer, "a", 0.9)
     end(proposer, "a", failure=ERROR)
@@ -85,7 +85,7 @@ def test_a_trial_that_fails_after_reports_tells_the_sampler_nothing(tmp_path: Pa
 
 
 def test_the_samplers_trials_are_as_if_made_anew(tmp_path: Path) -> None:
-    proposer = proposer_in(tmp_path, sampler="random")
+    proposer = searcher_in(tmp_path, sampler="random")
     kept = SamplerView(proposer.record.memory, proposer._objectives)
     random = optuna.samplers.RandomSampler()
     for number in range(70):  # more than there is room for at first
@@ -105,7 +105,7 @@ def test_the_samplers_trials_are_as_if_made_anew(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sampler", ["tpe", "gp"])
 def test_a_sampler_sees_the_best_of_many_trials_some_others_and_the_running_ones(tmp_path: Path, sampler: str) -> None:
-    proposer = proposer_in(tmp_path, sampler="random")
+    proposer = searcher_in(tmp_path, sampler="random")
     for number in range(60):
         proposer.propose(str(number))
         report(proposer, str(number), {"score": number * 7 % 60 / 60, "epoch": 1})
@@ -142,7 +142,7 @@ def test_samplers_that_learn_from_thousands_of_trials_are_told_of_some(
         return study
 
     monkeypatch.setattr(SamplerView, "study_for", watched)
-    proposer = proposer_in(tmp_path, sampler="gp")
+    proposer = searcher_in(tmp_path, sampler="gp")
     for number in range(30):
         proposer.propose(str(number))
         end(proposer, str(number), {"score": number * 7 % 30 / 30, "epoch": 3})

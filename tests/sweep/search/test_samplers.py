@@ -18,8 +18,8 @@ from gaudi_tune.private.optuna import study_attributes
 from gaudi_tune.sweep.search.samplers import SAMPLERS, make_sampler, try_sampler
 from search_spaces.bert import BASELINE as PUBLISHED
 from search_spaces.bert import space as space_of_bert
-from tests.helpers.proposers import ERROR, end, proposer_in, report, states, trials
 from tests.helpers.quadratic import QUADRATIC
+from tests.helpers.searchers import ERROR, end, report, searcher_in, states, trials
 
 
 def test_samplers_go_by_short_name_or_class_name() -> None:
@@ -71,7 +71,7 @@ def test_a_sampler_of_the_users_own_hears_of_the_end_of_each_trial_and_what_it_k
     assert make_plan(QUADRATIC, usual).objects.sampler is None
     sampler = make_plan(QUADRATIC, replace(usual, search=f"{__name__}.Remembering")).objects.sampler
     assert isinstance(sampler, Remembering)
-    proposer = proposer_in(tmp_path, sampler=sampler)
+    proposer = searcher_in(tmp_path, sampler=sampler)
     for name in "abc":
         proposer.propose(name)
     end(proposer, "a", {"score": 0.5, "epoch": 3})

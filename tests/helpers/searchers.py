@@ -33,7 +33,7 @@ SCORE = Objective("score", "max")
 ERROR = Failure(FailureKind.LOOP_ERROR, "ValueError: an error")
 
 
-def proposer_in(folder: Path, space: Any = SPACE, budget: Budget = BUDGET, **changes: Any) -> Proposer:
+def searcher_in(folder: Path, space: Any = SPACE, budget: Budget = BUDGET, **changes: Any) -> Proposer:
     arguments: dict[str, Any] = {"baseline": BASELINE, "sampler": "gp", "seed": 0}
     arguments |= {"objectives": [SCORE], "storage": f"sqlite:///{folder}/optuna.db", **changes}
     proposer = Proposer(SearchSpace(space), study_name="a-sweep", **arguments)
@@ -153,7 +153,7 @@ def keep(proposer: Proposer, snapshot: Path) -> None:
 
 def restored(snapshot: Path, **changes: Any) -> Proposer:
     """A proposer of a new process that has what was kept."""
-    proposer = proposer_in(snapshot.parent, **changes)
+    proposer = searcher_in(snapshot.parent, **changes)
     state_parts, study_part = pickle.loads(_kept[snapshot])
     proposer.restore_study(study_part)
     proposer.restore(json.loads(snapshot.read_text()))
