@@ -26,16 +26,14 @@ from gaudi_tune.base.words import last_line
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.device import CPUS_PER_WORKER
 from gaudi_tune.private.fork_server import NOT_COPIED, ForkServer
-from gaudi_tune.private.ray_core import ON_LOOPBACK, lean_ray, logs_folder
+from gaudi_tune.private.ray_core import ON_LOOPBACK, PATIENCE_S, lean_ray, logs_folder
 from gaudi_tune.private.setup_worker import FORK_SERVER
 from gaudi_tune.sweep.record.events import CTRL_C
 
 logger = logging.getLogger(__name__)
 
 ATTEMPTS = 4
-"""How often a Ray is started until one starts."""
-PATIENCE_S = 30.0
-"""How long the first of them may take on an idle machine; the second twice as long, and so on, times the load."""
+"""How often a Ray is started until one starts. The waits: Ray's own, times the attempt and the load."""
 RAY_TOKEN = Path.home() / ".ray" / "auth_token"
 """The file with the token that Ray demands of everyone who connects to its ports."""
 ENVIRONMENT = {
@@ -259,7 +257,7 @@ def _start(plan: Plan) -> None:
             break
         except RayNotStartedError as error:
             if _is_ending.is_set():
-                raise  # whoever ends it shuts it down
+                raise  # end_ray() shuts it down
             ray.shutdown()  # ends the processes that did come up
             if attempt == ATTEMPTS:
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -12,6 +13,9 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from gaudi_tune.base.errors import users_error
+
+DIE_WITH_PARENT = 1
+"""PR_SET_PDEATHSIG of Linux: a sweep that is killed leaves no process that makes its model."""
 
 
 class ChildError(RuntimeError):
@@ -55,6 +59,7 @@ def _call(function: Callable[[], object], writing: Connection) -> None:
     problem = ""
     try:
         os.setpgid(0, 0)
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, signal.SIG_DFL)
         if "torch" in sys.modules:  # its threads were not copied, and it would wait for them

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -9,7 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.show.trackers.child import ChildError, call_in_child
+from tests.helpers.team_server import wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -55,3 +59,24 @@ def test_no_file_stays_open() -> None:
     with pytest.raises(ChildError, match=r"it took longer than 0\.2 s"):
         call_in_child(lambda: time.sleep(600), 0.2)
     assert os.listdir("/proc/self/fd") == before
+
+
+WAITING = """
+import os, pathlib, sys, time
+from gaudi_tune.show.trackers.child import call_in_child
+
+def wait():
+    pathlib.Path(sys.argv[1]).write_text(f"{os.getpid()}.")
+    time.sleep(600)
+
+call_in_child(wait, 600)
+"""
+
+
+def test_it_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    note = tmp_path / "process"
+    with subprocess.Popen([sys.executable, "-c", WAITING, str(note)], cwd=PROJECT_ROOT) as parent:
+        wait_until(lambda: note.is_file() and note.read_text().endswith("."), 60, "the child did not start")
+        child = psutil.Process(int(note.read_text()[:-1]))
+        parent.kill()
+    assert psutil.wait_procs([child], timeout=30)[1] == []
