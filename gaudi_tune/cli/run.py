@@ -56,6 +56,8 @@ def run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) -
 
 
 def _run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) -> Result:
+    if sys.stderr.isatty():  # the imports and checks below take seconds
+        print("checking data, model and devices ...", file=sys.stderr)
     with no_collection():
         from gaudi_tune.on_ray.local_ray import begin_ray
         from gaudi_tune.plan.planner import make_plan

@@ -109,6 +109,7 @@ def _tokenize(config: TextConfig, folder: Path) -> None:
     tokenizer.padding_side = "right"  # so that an attention mask can be kept as a length
     tokenizer.model_max_length = config.max_length  # it is saved with the tokenizer, and used in prediction
     sizes: dict[str, int] = {}
+    full: list[str] = []
     for split, all_texts in splits.items():
         texts = _first_texts(config, split, all_texts, notes)
         sizes[split] = len(texts.labels)
@@ -123,9 +124,9 @@ def _tokenize(config: TextConfig, folder: Path) -> None:
         classes = np.array([class_numbers[label] for label in texts.labels], dtype=np.int64)
         np.save(folder / f"{split}_labels.npy", classes)
         if full_rows := int((lengths == config.max_length).sum()):
-            notes.append(
-                f"{full_rows} of {sizes[split]} texts of {split} fill {config.max_length} tokens; what is longer is cut"
-            )
+            full.append(f"{full_rows} of {sizes[split]} texts of {split}")
+    if full:
+        notes.append(f"{', '.join(full)} fill {config.max_length} tokens; what is longer is cut (--set max_length=N)")
     about = {"labels": labels, "model_type": encoder.model_type, "sizes": sizes, "notes": notes}
     (folder / ABOUT_FILE).write_text(json.dumps(about))
     tokenizer.save_pretrained(folder / TOKENIZER_FOLDER)

@@ -20,6 +20,9 @@ LEVEL = 0.95
 CONVINCING = 0.975
 """The confidence from which on a winner is said to beat the baseline. The test is one-sided: at this confidence the
 two-sided interval of the difference lies above 0, too."""
+PROBABLE = 0.9
+"""The confidence from which on a winner is said to be probably better. Without a real difference, at most one sweep in
+ten shows such a lead."""
 
 
 def confirmed(state: SweepState, earlier_sweeps: Sequence[str] = ()) -> dict[str, Any] | None:
@@ -150,6 +153,10 @@ def verdict(result: Mapping[str, Any]) -> str:
     difference = f"by {format_score(mean)} ({interval}), confidence {_percent(gain['confidence'])}"
     if gain["confidence"] >= CONVINCING:
         return f"{winner} beats the baseline {difference}"
+    if gain["confidence"] >= PROBABLE:
+        sweeps = round(1 / (1 - gain["confidence"]))
+        chance = f"one sweep in {sweeps} shows such a lead by chance"
+        return f"{winner} is probably better than the baseline, {difference}: {chance}; more --seeds would tell"
     if mean > 0:
         return f"{winner} is ahead of the baseline {difference}: that may be chance; more --seeds would tell"
     comparison = f"is behind by {format_score(-mean)}" if mean < 0 else "is as good"

@@ -173,7 +173,7 @@ def test_a_long_field_and_a_compressed_file_are_read(encoder: str, tmp_path: Pat
     compressed.write_bytes(gzip.compress(file.read_bytes()))
     files = [check_texts(config_of(data, encoder, max_length=8))[0] for data in (file, compressed)]
     assert files[0][0].endswith("9 texts to train on, 2 to validate, 2 classes (bad, good)")
-    assert "data: 1 of 9 texts of train fill 8 tokens; what is longer is cut" in files[0]
+    assert "data: 1 of 9 texts of train fill 8 tokens; what is longer is cut (--set max_length=N)" in files[0]
     assert files[0][1:] == files[1][1:]
 
 

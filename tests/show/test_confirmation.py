@@ -71,7 +71,8 @@ def test_less_is_better_of_a_loss() -> None:
         ([[0.5, 0.52], [0.3, 0.32]], "no trial beats the baseline: the best, trial 002, is behind by 0.2000"),
         (
             [[0.5, 0.52], [0.5467, 0.5667]],
-            "trial 002 is ahead of the baseline by 0.0467 (-0.0141 to 0.1075), confidence 96.0 %: that may be chance",
+            "trial 002 is probably better than the baseline, by 0.0467 (-0.0141 to 0.1075), confidence 96.0 %: one "
+            "sweep in 25 shows such a lead by chance",
         ),
         ([[0.5, 0.52], [0.51, 0.53]], "trial 002 is ahead of the baseline by 0.0100 ("),
         ([[0.5], [0.6]], "trial 002: +0.1000 against the baseline; too little to say with what confidence"),
