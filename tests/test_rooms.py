@@ -38,7 +38,7 @@ BUDGETS = {
     "define": 1430,
     "group": 1740,
     "integrations": 120,
-    "data": 1250,
+    "data": 1260,
     "storage": 450,
     "recipes": 1170,
     "training": 540,
