@@ -41,7 +41,7 @@ class GivenObjects:
         if self.stop is not None:
             words.append(f"stop: {describe_stop(self.stop)}")
         words += self.notes
-        if words or self.scheduler is not None or self.search_alg is not None:
+        if self.callbacks or any(given is not None for given in (self.stop, self.scheduler, self.search_alg)):
             words.append("to resume the sweep, give build_tuner() the same objects again")
         return words
 

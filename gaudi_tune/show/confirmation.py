@@ -23,6 +23,8 @@ two-sided interval of the difference lies above 0, too."""
 PROBABLE = 0.9
 """The confidence from which on a winner is said to be probably better. Without a real difference, at most one sweep in
 ten shows such a lead."""
+SEEDS_ASKED = ", all the same: does the train loop set its own seed?"
+"""What is asked where all seeds of a configuration have the same score."""
 
 
 def confirmed(state: SweepState, earlier_sweeps: Sequence[str] = ()) -> dict[str, Any] | None:
@@ -123,19 +125,24 @@ def in_lines(result: Mapping[str, Any]) -> list[str]:
     else:
         data = "the validation data that chose the winner" if result["rivals"] else "the validation data"
     lines = [f"{result['metric']} on {data}"]
-    if result["baseline"] is not None:
-        lines.append(_row_line("baseline", result["baseline"]))
-    lines += [_row_line(f"trial {row['trial']:03d}", row) for row in result["rivals"]]
+    rows = [*([] if result["baseline"] is None else [("baseline", result["baseline"])])]
+    rows += [(f"trial {row['trial']:03d}", row) for row in result["rivals"]]
+    # Where other configurations have the same scores, too, the seeds are not what is wrong.
+    are_equal = len(rows) > 1 and len({score for _, row in rows for score in row["scores"]}) == 1
+    lines += [_row_line(label, row, "" if are_equal else SEEDS_ASKED) for label, row in rows]
+    if are_equal:
+        lines.append("all scores are the same: neither the configuration nor the seed makes a difference")
+        return lines
     if result["gain"] is not None:
         lines.append(verdict(result))
     return lines
 
 
-def _row_line(label: str, row: Mapping[str, Any]) -> str:
+def _row_line(label: str, row: Mapping[str, Any], if_the_same: str) -> str:
     seeds = counted(len(row["scores"]), "seed")
     line = f"{label:<9}  {in_interval(row)} over {seeds} (in the search {format_value(row['searched'])})"
     if len(row["scores"]) > 1 and len({*row["scores"]}) == 1:
-        line += ", all the same: does the train loop set its own seed?"
+        line += if_the_same
     for name, mean in row.get("others", {}).items():
         line += f", {name} {in_interval(mean, format_value)}"
     return line

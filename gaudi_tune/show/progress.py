@@ -155,8 +155,8 @@ class ShowProgress:
     def _status(self, state: SweepState) -> str:
         counts, running, paused = state.counts(), len(state.running), len(state.paused)
         parts = [f"{counts.total()} of {state.expected} trials done{confirming(state.confirmations)}"]
-        if running:
-            parts.append(", ".join([f"{running} running", *awaited_in_words(self._plan, state)]))
+        parts += [f"{running} running"] if running else []
+        parts += awaited_in_words(self._plan, state)
         if paused:
             parts.append(f"{paused} paused")
         parts += [f"{count} {outcome}" for outcome, count in counts.items()]

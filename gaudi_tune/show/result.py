@@ -59,9 +59,12 @@ def _best_lines(summary: Mapping[str, Any]) -> list[str]:
     value = f"{summary['metric']} {format_value(best['value'])} at {unit} {best[unit]}"
     baseline = f"{format_value(summary['baseline'])} {summary.get('baseline_note', '')}".strip()
     comparison = f"baseline {baseline}" if baseline else "no baseline"
+    if baseline and best["trial"] == 1:
+        comparison = ", ".join(filter(None, ["the baseline itself", summary.get("baseline_note")]))
     failure = f"; later it failed: {best['failed']}" if best.get("failed") else ""
     lines = [
         f"best        trial {best['trial']:03d}: {value} ({comparison}){failure}",
+        *([f"equal       {summary['all_equal']}"] if summary.get("all_equal") else []),
         f"config      {format_params(best['config'])}",
     ]
     if "front" in summary:

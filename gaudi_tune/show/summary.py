@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from gaudi_tune.base import names
 from gaudi_tune.base.files import SUMMARY_FILE, atomic_write, retry_while_disk_is_full
-from gaudi_tune.base.words import counted, last_line
+from gaudi_tune.base.words import counted, format_value, last_line
 from gaudi_tune.define.experiment import CHECKPOINT
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
@@ -96,7 +97,32 @@ def _results(plan: Plan, state: SweepState) -> dict[str, Any]:
     results["baseline"] = None if state.baseline is None else state.baseline.best
     results["baseline_note"] = _baseline_note(state)
     results["confirmation"] = confirmed(state, plan.test_data_seen_by)
+    results["all_equal"] = _all_equal(state)
     return results
+
+
+def _all_equal(state: SweepState) -> str:
+    """Return what all trials of the search are equal to, in words; "" if they differ, or there are fewer than two."""
+    trials = [trial for trial in state.searched if trial.best is not None]
+    if len(trials) < 2 or len({tuple(trial.point) for trial in trials}) > 1:
+        return ""
+    values = zip(state.objectives, trials[0].point, strict=True)
+    words = " and ".join(f"{objective.name} {format_value(value)}" for objective, value in values)
+    one_class = ", and each predicts a single class" if all(map(_predicts_one_class, trials)) else ""
+    return f"all {len(trials)} trials have {words}{one_class}: nothing tells them apart"
+
+
+def _predicts_one_class(trial: TrialState) -> bool:
+    """Whether the last report of a trial is that of a model which predicts the same class for every sample.
+
+    Of k classes such a model recalls one in full and the others not at all, and its F1 follows from how many samples
+    are of that class.
+    """
+    accuracy, recall, f1 = map(trial.metrics.get, (names.VAL_ACCURACY, names.VAL_BALANCED_ACCURACY, names.VAL_MACRO_F1))
+    if not (accuracy and recall and f1):
+        return False
+    is_one_of_k = math.isclose(1 / recall, round(1 / recall), rel_tol=1e-6)
+    return is_one_of_k and math.isclose(f1, recall * 2 * accuracy / (1 + accuracy), rel_tol=1e-6)
 
 
 def _progress(state: SweepState) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from gaudi_tune.sweep.record.sweep_state import SweepState
 
 def awaited_in_words(plan: Plan, state: SweepState) -> list[str]:
     """Return what the running trials wait for that have yet to report, a few words for each kind."""
+    if not state.trials:
+        return ["waiting for the first trial to begin"]
     compilation = "" if plan.graphs is None else ", compilation"
     words = {
         "": "for Ray to start their processes",

@@ -175,8 +175,11 @@ def test_the_value_of_a_baseline_says_how_far_it_was_trained(storage: Path) -> N
         fed.report(1, step, 0.1 * step)
         notes.append(summarise(plan, fed.state, {}))
     assert [summary["baseline_note"] for summary in notes] == ["after 1 of 9 epochs", ""]
-    assert "(baseline 0.1 after 1 of 9 epochs)" in result_lines(plan.folder, notes[0])[0]
-    assert "(baseline 0.9)" in result_lines(plan.folder, notes[1])[0]
+    assert "(the baseline itself, after 1 of 9 epochs)" in result_lines(plan.folder, notes[0])[0]
+    assert "(the baseline itself)" in result_lines(plan.folder, notes[1])[0]
+    fed.begin(2)
+    fed.report(2, 9, 0.95)
+    assert "(baseline 0.9)" in result_lines(plan.folder, summarise(plan, fed.state, {}))[0]
     fed.state.trials[1].config = {"x": 0.7}
     fed.report(1, 9, 9.5)
     assert summarise(plan, fed.state, {})["baseline_note"] == "with hyperparameters changed on the way"

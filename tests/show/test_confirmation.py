@@ -100,6 +100,12 @@ def test_scores_that_do_not_depend_on_the_seed_are_questioned() -> None:
     assert "all the same" not in differ
 
 
+def test_scores_that_are_the_same_everywhere_are_no_question_of_seeds() -> None:
+    lines = in_lines(sweep([0.5, 0.5], [0.5, 0.5]))
+    assert lines[-1] == "all scores are the same: neither the configuration nor the seed makes a difference"
+    assert "seed?" not in "".join(lines)
+
+
 def test_test_data_that_an_earlier_sweep_may_have_chosen_by_is_not_called_unseen() -> None:
     result = sweep(BASELINE, FIRST)
     assert in_lines(result)[0] == "test_score on data that the search has not seen"

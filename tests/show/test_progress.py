@@ -180,7 +180,9 @@ def test_a_trial_that_confirms_says_which_and_its_score_on_test_data(capsys: pyt
 def test_the_number_of_trials_says_how_many_confirm(capsys: pytest.CaptureFixture[str]) -> None:
     fed, shown = Fed(trials=4, confirm=2, seeds=2), progress(())
     shown._print(shown._status(fed.state))
-    assert capsys.readouterr().out.endswith("0 of 10 trials done (6 of them confirm)\n")
+    assert capsys.readouterr().out.endswith(
+        "0 of 10 trials done (6 of them confirm), waiting for the first trial to begin\n"
+    )
 
 
 def test_in_a_pipe_a_line_says_where_the_sweep_is_when_nothing_else_was_said(
@@ -193,7 +195,8 @@ def test_in_a_pipe_a_line_says_where_the_sweep_is_when_nothing_else_was_said(
     for now in (1029.0, 1030.0, 1059.0, 1060.0):  # noqa: B007
         shown.tick(fed.state)
         said.append(capsys.readouterr().out)
-    assert said == ["", "[   30 s] 0 of 3 trials done\n", "", "[1 m 00 s] 0 of 3 trials done\n"]
+    status = "0 of 3 trials done, waiting for the first trial to begin\n"
+    assert said == ["", f"[   30 s] {status}", "", f"[1 m 00 s] {status}"]
 
 
 def test_on_a_terminal_each_group_has_a_row(

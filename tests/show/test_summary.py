@@ -90,3 +90,22 @@ def test_in_all_lists_a_failed_trial_counts_with_the_best_report_that_it_saved(s
     saved, unsaved = search_of(plan, fed.state)
     assert (saved["value"], saved["at"], summarise(plan, fed.state, {})["best"]["value"]) == (0.5, 1, 0.5)
     assert (unsaved["value"], unsaved["at"]) == (None, None)
+
+
+def test_trials_that_are_all_equal_are_said_to_be_and_to_predict_one_class(storage: Path) -> None:
+    plan = make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu"))
+    fed = Fed()
+    one_class = {"val_accuracy": 0.6, "val_balanced_accuracy": 0.25, "val_macro_f1": 2 * 0.6 / 1.6 / 4}
+    for number in (1, 2):
+        fed.begin(number)
+        fed.report(number, 1, 0.6, **one_class)
+    lines = result_lines(plan.folder, summarise(plan, fed.state, {}))
+    assert (
+        "equal       all 2 trials have score 0.6, and each predicts a single class: nothing tells them apart" in lines
+    )
+    fed.begin(3)
+    fed.report(3, 1, 0.6, **{**one_class, "val_macro_f1": 0.2})
+    assert summarise(plan, fed.state, {})["all_equal"] == "all 3 trials have score 0.6: nothing tells them apart"
+    fed.begin(4)
+    fed.report(4, 1, 0.5)
+    assert summarise(plan, fed.state, {})["all_equal"] == ""

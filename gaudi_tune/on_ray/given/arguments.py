@@ -71,7 +71,8 @@ def read_arguments(
         SweepError: Something cannot be honoured; the text names all of it.
     """
     refusals: list[str] = []
-    changes = with_configs(arguments, experiment, refusals)
+    notes: list[str] = []
+    changes = with_configs(arguments, experiment, refusals, notes)
     with noted(refusals):
         callbacks = read_callbacks(changes.pop("callbacks") or ())
     with noted(refusals):
@@ -89,7 +90,9 @@ def read_arguments(
         if limit is not None and (type(limit) is not int or limit < 0):
             raise SweepError(f"max_concurrent_trials={written(limit)}: give a whole number, such as 4")
     max_concurrent = min((limit for limit in limits if limit), default=None)
-    objects = GivenObjects(scheduler=scheduler, callbacks=callbacks, stop=stop, max_concurrent=max_concurrent, **search)
+    objects = GivenObjects(
+        scheduler=scheduler, callbacks=callbacks, stop=stop, max_concurrent=max_concurrent, notes=notes, **search
+    )
     return experiment, objects, changes
 
 
@@ -306,7 +309,7 @@ def notes_on_stop(plan: Plan) -> list[str]:
 def with_notes(plan: Plan) -> Plan:
     """Return a plan that says what Ray's objects do in it, once they are found to fit."""
     scheduler, search_alg = plan.objects.scheduler, plan.objects.search_alg
-    notes, forgetful = notes_on_stop(plan), []
+    notes, forgetful = [*plan.objects.notes, *notes_on_stop(plan)], []
     if search_alg is not None:
         check_search(plan)
         if isinstance(search_alg, Searcher) and not keeps_searches(search_alg):

@@ -47,10 +47,12 @@ def noted(refusals: list[str]) -> Iterator[None]:
         refusals.append(str(error))
 
 
-def with_configs(arguments: Mapping[str, Any], experiment: Experiment, refusals: list[str]) -> dict[str, Any]:
+def with_configs(
+    arguments: Mapping[str, Any], experiment: Experiment, refusals: list[str], notes: list[str]
+) -> dict[str, Any]:
     """Return the arguments of build_tuner() with the fields of Ray's configurations among them, in the sweep's words.
 
-    What cannot be honoured is added to ``refusals``.
+    What cannot be honoured is added to ``refusals``, and what means less here than in Ray to ``notes``.
 
     Raises:
         SweepError: A field is given twice.
@@ -69,7 +71,7 @@ def with_configs(arguments: Mapping[str, Any], experiment: Experiment, refusals:
     if "checkpoint_config" in merged:
         config, metric = merged.pop("checkpoint_config"), merged.get("metric") or experiment.metric
         with noted(refusals):
-            merged |= _read_checkpoints(config, metric)
+            merged |= _read_checkpoints(config, metric, notes)
     for name, reader in READERS.items():
         if name in merged:
             with noted(refusals):
@@ -151,21 +153,28 @@ def _read_failures(config: Any) -> dict[str, Any]:
     return {**retries, **({"same_errors": 1} if config.fail_fast else {})}
 
 
-def _read_checkpoints(config: Any, metric: str) -> dict[str, Any]:
+def _read_checkpoints(config: Any, metric: str, notes: list[str]) -> dict[str, Any]:
     _check_kind("checkpoint_config", config, tune.CheckpointConfig)
     rules = {
-        "num_to_keep": (config.num_to_keep in (None, 1), "a trial keeps its best and its latest; leave it out"),
         "checkpoint_score_attribute": (
             config.checkpoint_score_attribute in (None, metric),
             "the sweep's metric says which is the best; leave it out",
         ),
-        "checkpoint_frequency": (config.checkpoint_frequency in (0, 1), "give checkpoint_minutes=M, or 1: each report"),
         "checkpoint_at_end": (not config.checkpoint_at_end, "each trial that may win is saved; leave it out"),
     }
     refused = {name: instead for name, (is_possible, instead) in rules.items() if not is_possible}
     if refused:
         raise SweepError(
             "; ".join(f"{name}={written(getattr(config, name))}: {instead}" for name, instead in refused.items())
+        )
+    if config.num_to_keep not in (None, 1):
+        notes.append(
+            f"num_to_keep={config.num_to_keep} has no effect: a trial keeps its best and its latest checkpoint"
+        )
+    if config.checkpoint_frequency > 1:
+        frequency = f"checkpoint_frequency={config.checkpoint_frequency}"
+        notes.append(
+            f"{frequency} saves at each report, which is more often; checkpoint_minutes=M in its place saves less"
         )
     return {"checkpoint_minutes": 0.0} if config.checkpoint_frequency else {}
 

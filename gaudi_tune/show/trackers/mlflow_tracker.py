@@ -75,11 +75,11 @@ class MlflowTracker:
 
     @property
     def address(self) -> str:
-        """The address of the sweep's run on MLflow's page."""
+        """The address of the sweep's run on MLflow's page; of that page alone until MLflow has the run."""
         uri = self._plan.tracking_uri
         base = uri.rstrip("/") if uri.startswith("http") else "http://127.0.0.1:5000"
         ids = self._sender.ids if self._sender is not None else {}
-        return f"{base}/#/experiments/{ids.get(EXPERIMENT, '')}/runs/{ids.get(SWEEP, '')}"
+        return f"{base}/#/experiments/{ids[EXPERIMENT]}/runs/{ids[SWEEP]}" if SWEEP in ids else base
 
     @property
     def hint(self) -> str:

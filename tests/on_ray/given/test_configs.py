@@ -81,6 +81,18 @@ def test_defaults_of_ray_change_nothing(storage: Path) -> None:
     assert given.options == usual.options
 
 
+def test_the_plan_says_what_becomes_of_how_many_checkpoints_to_keep_and_how_often_to_save(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoints = tune.CheckpointConfig(num_to_keep=3, checkpoint_frequency=2)
+    plan = plan_of(SCORED, storage, run_config=tune.RunConfig(checkpoint_config=checkpoints))
+    assert plan.options.checkpoint_minutes == 0.0
+    told = capsys.readouterr().out
+    assert "given   num_to_keep=3 has no effect: a trial keeps its best and its latest checkpoint\n" in told
+    assert "checkpoint_frequency=2 saves at each report, which is more often" in told
+    assert "to resume the sweep, give" not in told  # there is no object
+
+
 def test_rays_words_are_taken_as_arguments_too(storage: Path) -> None:
     plan = plan_of(
         OWN,
@@ -115,10 +127,6 @@ def test_rays_words_are_taken_as_arguments_too(storage: Path) -> None:
         (
             {"run_config": tune.RunConfig(sync_config=tune.SyncConfig(sync_period=9))},
             "sync_config: a storage gets everything",
-        ),
-        (
-            {"run_config": tune.RunConfig(checkpoint_config=tune.CheckpointConfig(num_to_keep=3))},
-            "num_to_keep=3: a trial keeps its best and its latest; leave it out",
         ),
         (
             {"run_config": tune.RunConfig(checkpoint_config=tune.CheckpointConfig(checkpoint_score_attribute="loss"))},
@@ -208,7 +216,7 @@ def test_the_default_folder_of_ray_is_taken_where_it_is_given(storage: Path) -> 
 
 
 def test_all_refusals_of_a_call_are_told_at_once(storage: Path) -> None:
-    checkpoints = tune.CheckpointConfig(checkpoint_frequency=2, checkpoint_at_end=True)
+    checkpoints = tune.CheckpointConfig(checkpoint_score_attribute="other", checkpoint_at_end=True)
     config = tune.RunConfig(checkpoint_config=checkpoints, log_to_file=True)
     space = {"x": tune.uniform(-1.0, 1.0), "wrong.name": tune.uniform(0, 1)}
     with pytest.raises(SweepError) as refused:
@@ -217,7 +225,7 @@ def test_all_refusals_of_a_call_are_told_at_once(storage: Path) -> None:
             callbacks=[3], scheduler=ASHAScheduler,
         )  # fmt: skip
     for part in (
-        "checkpoint_frequency=2",
+        "checkpoint_score_attribute='other'",
         "checkpoint_at_end=True",
         "log_to_file",
         "callbacks: 3",

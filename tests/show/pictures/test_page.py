@@ -126,6 +126,11 @@ def test_under_another_name_of_the_host_nobody_comes_in(sweep: Sweep) -> None:
     assert not sweep.wishes
 
 
+def test_before_the_first_trial_the_page_says_what_is_awaited(tmp_path: Path) -> None:
+    with sweep_of(tmp_path / "sweep", []) as sweep:
+        assert sweep.page.news(0)["head"]["state"] == "running, waiting for the first trial to begin"
+
+
 def test_only_a_post_changes_something(sweep: Sweep) -> None:
     assert sweep.get(sweep.below("ask?do=end"))[0] == 404
     assert sweep.get(sweep.below("sweep"), "POST", b"{}")[0] == 404

@@ -141,6 +141,7 @@ def test_a_sweep_of_every_outcome(storage: Path) -> None:
     assert artifacts(plan, runs["sweep"]) == {"space.json", "summary.json", "report.html"}
     assert artifacts(plan, runs["002"], "checkpoint") == {"checkpoint/epoch.txt"}
     assert runs["sweep"].info.run_id in tracker.address
+    assert MlflowTracker(plan).address == "http://127.0.0.1:5000"  # before the store has the run
     assert tracker.load_line() is None  # the experiment has no predictor
 
 

@@ -48,7 +48,6 @@ RANGES = (
     ('"some_other_factor": 1,', '"some_other_factor": tune.choice([1, 2]),'),
 )
 BOHB = ("HyperBandScheduler\n", "HyperBandForBOHB as HyperBandScheduler\n")
-CHECKPOINTS_OF_PBT = without("                checkpoint_frequency=5,", "                num_to_keep=4,")
 
 EXAMPLES = (
     Example("async_hyperband_example.py", 20, 100, arguments=()),
@@ -108,18 +107,10 @@ EXAMPLES = (
     Example("optuna_example.py", 10, 100, (steps(100),)),
     Example("optuna_multiobjective_example.py", 10, 100, (steps(100),)),
     Example("pb2_example.py", 8, 30, RANGES[:1]),
-    Example("pbt_convnet_example.py", 4, 5, CHECKPOINTS_OF_PBT, remark=DIGITS),
-    Example("pbt_convnet_function_example.py", 4, 5, CHECKPOINTS_OF_PBT[1:], remark=DIGITS),
-    Example(
-        "pbt_example.py",
-        8,
-        10,
-        (
-            *RANGES,
-            *without("                checkpoint_frequency=perturbation_interval,", "                num_to_keep=4,"),
-        ),
-    ),
-    Example("pbt_function.py", 8, 10, (*RANGES, *without("                num_to_keep=2,"))),
+    Example("pbt_convnet_example.py", 4, 5, remark=DIGITS),
+    Example("pbt_convnet_function_example.py", 4, 5, remark=DIGITS),
+    Example("pbt_example.py", 8, 10, RANGES),
+    Example("pbt_function.py", 8, 10, RANGES),
     Example("pytorch_optuna.py", 20, 5, arguments=(), remark=DIGITS),
     Example("tune_basic_example.py", 10, 5, (IN_ITS_TUNE_CONFIG,)),
 )
