@@ -28,14 +28,14 @@ FLOORS = (
 """From the top down. Folders of one floor do not know each other."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
-    "cli": 760,
-    "on_ray": 2860,
+    "cli": 880,
+    "on_ray": 2870,
     "plan": 920,
     "sweep.policies": 780,
     "sweep.search": 1590,
-    "show": 3030,
+    "show": 3055,
     "sweep.record": 1280,
-    "define": 1430,
+    "define": 1440,
     "group": 1740,
     "integrations": 120,
     "data": 1260,
@@ -44,7 +44,7 @@ BUDGETS = {
     "training": 540,
     "devices": 990,
     "base": 510,
-    "private": 1250,
+    "private": 1265,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""

@@ -15,6 +15,7 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.base.process import no_collection, temporary_environment
 from gaudi_tune.base.words import as_text, format_params, format_value, harmless, in_columns
+from gaudi_tune.cli.first_trial import lines_of_try, try_first_trial
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.sweep.record.events import CTRL_C
@@ -71,8 +72,12 @@ def _run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) 
         return _evaluate(plan, plan.options.evaluate)
     print(as_text(plan_lines(plan)), flush=True)
     if options.dry_run:
-        print(as_text(dry_run_lines(plan)))
-        return 0, plan.in_brief()
+        print(as_text(dry_run_lines(plan)), flush=True)
+        if not options.tried:
+            return 0, plan.in_brief()
+        tried = try_first_trial(plan)
+        print(as_text(lines_of_try(plan, tried)))
+        return 0, {**plan.in_brief(), "tried": tried}
     if plan.resumed and not options.add_trials and options.name is None and (ended := _result_if_ended(plan)):
         return ended
     return _train(plan)

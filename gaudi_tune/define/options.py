@@ -201,6 +201,8 @@ class StorageOptions:
     """Ray cluster to join, or auto; default: start one here."""
     dry_run: Annotated[Switch, shown(""), NOT_KEPT] = False
     """Check everything, print the plan, and stop."""
+    tried: Annotated[Switch, tyro.conf.arg(name="try", metavar="", help_behavior_hint=""), NOT_KEPT] = False
+    """With --dry-run: train trial 1 to its first report, save, continue."""
     json: Annotated[Switch, shown(""), NOT_KEPT] = False
     """Print the result as JSON, everything else to stderr."""
 
@@ -251,7 +253,7 @@ TRAITS: dict[str, Traits] = {
 """The traits of each option, by its name."""
 
 
-COMMAND_LINE_ONLY = ("dry_run", "evaluate", "json")
+COMMAND_LINE_ONLY = ("dry_run", "tried", "evaluate", "json")
 """Options that ``build_tuner()`` does not take: it only plans and checks."""
 RESUME_AUTO = "auto"
 """The value of ``--resume`` that continues the sweep ``--name`` if it has begun, and else begins it."""
@@ -288,6 +290,8 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
         raise SweepError("; ".join(problems.values())) from error
     if valid.add_trials and valid.resume is None:
         raise SweepError("--add-trials goes with --resume NAME; a new sweep has --num-samples")
+    if valid.tried and not valid.dry_run:
+        raise SweepError("--try goes with --dry-run; without them, the sweep trains its trials")
     return valid
 
 
@@ -353,4 +357,4 @@ def with_usual(options: SweepOptions) -> SweepOptions:
 
 def flag(name: str) -> str:
     """Return the flag of an option on the command line."""
-    return "--set" if name == "settings" else f"--{name.replace('_', '-')}"
+    return {"settings": "--set", "tried": "--try"}.get(name, f"--{name.replace('_', '-')}")

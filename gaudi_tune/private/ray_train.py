@@ -33,6 +33,8 @@ from ray.train.v2._internal.execution.checkpoint.sync_actor import Synchronizati
 # What ray.train.report() and its neighbours call in a worker; Ray says of it that it can be patched, and has no setter.
 from ray.train.v2._internal.execution.train_fn_utils import (
     DistributedTrainFnUtils,
+    LocalTrainFnUtils,
+    TrainFnUtils,
     get_train_fn_utils,
     set_train_fn_utils,
 )
@@ -43,7 +45,6 @@ from ray.train.v2._internal.execution.worker_group import worker_group as group_
 from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
 
 # What ray.train.get_context() returns in a worker.
-from ray.train.v2.api.context import DistributedTrainContext
 from ray.train.v2.api.reported_checkpoint import ReportedCheckpoint, ReportedCheckpointStatus
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "WorkerHealthCheckTimeoutError",
     "answered_by",
     "end_workers",
+    "one_worker",
     "run_on_all",
     "synchronize_on_demand",
 ]
@@ -118,10 +120,15 @@ class _TrainAnswers(DistributedTrainFnUtils):
         get_checkpoint: Callable[[], Any],
         experiment: str,
         knows_reports: Callable[[], bool],
+        others: TrainFnUtils,
     ) -> None:
         """Answer with these. ``knows_reports`` says whether this worker knows all that the trial has reported."""
         self._report, self._get_checkpoint, self._experiment = report, get_checkpoint, experiment
         self._knows_reports = knows_reports
+        # The rest is Ray's to answer, which differs in a process that is no worker of its.
+        self.is_distributed, self.barrier = others.is_distributed, others.barrier
+        self.broadcast_from_rank_zero = others.broadcast_from_rank_zero
+        self._context_of = others.get_context
         self._reported = list[ReportedCheckpoint]()
 
     def report(
@@ -145,8 +152,8 @@ class _TrainAnswers(DistributedTrainFnUtils):
     def get_checkpoint(self) -> Any:
         return self._get_checkpoint()
 
-    def get_context(self) -> DistributedTrainContext:
-        context = DistributedTrainContext()
+    def get_context(self) -> Any:
+        context = self._context_of()
         context.get_experiment_name = lambda: self._experiment  # not the worker group's
         return context
 
@@ -200,6 +207,7 @@ def answered_by(
         get_checkpoint,
         experiment=folder.parent.name,
         knows_reports=lambda: not continues and original.get_context().get_world_rank() == 0,
+        others=original,
     )
     set_train_fn_utils(answers)
     tune_session._session = TuneAnswers(
@@ -211,6 +219,16 @@ def answered_by(
     finally:
         set_train_fn_utils(original)
         tune_session._session = original_session
+
+
+@contextmanager
+def one_worker() -> Iterator[None]:
+    """Make this process the only worker of a group of Ray Train's inside the block, without Ray."""
+    set_train_fn_utils(LocalTrainFnUtils(""))
+    try:
+        yield
+    finally:
+        set_train_fn_utils(None)
 
 
 class SynchronizationOnDemand:

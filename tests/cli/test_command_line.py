@@ -29,8 +29,7 @@ def test_every_option_has_help(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "--space" not in text, "a file has ranges"
     for field in SweepOptions.__dataclass_fields__.keys() - {"space"}:
-        option = "--set" if field == "settings" else f"--{field.replace('_', '-')}"
-        assert option in text
+        assert flag(field) in text
     assert "A test." in text
 
 

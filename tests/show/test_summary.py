@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,7 +96,7 @@ def test_in_all_lists_a_failed_trial_counts_with_the_best_report_that_it_saved(s
 def test_trials_that_are_all_equal_are_said_to_be_and_to_predict_one_class(storage: Path) -> None:
     plan = make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu"))
     fed = Fed()
-    one_class = {"val_accuracy": 0.6, "val_balanced_accuracy": 0.25, "val_macro_f1": 2 * 0.6 / 1.6 / 4}
+    one_class: dict[str, Any] = {"val_accuracy": 0.6, "val_balanced_accuracy": 0.25, "val_macro_f1": 2 * 0.6 / 1.6 / 4}
     for number in (1, 2):
         fed.begin(number)
         fed.report(number, 1, 0.6, **one_class)
