@@ -142,6 +142,8 @@ class WarmTrainable(tune.Trainable):
         timing |= {names.STEP_SECONDS: step_s, names.SECOND: self._trained_s, names.DEVICES: self.group.devices}
         if self._place.workers != self._usual_place.workers:
             timing[names.WORKERS] = self._place.workers
+        if unread := report.get("unread"):
+            timing[names.UNREAD] = "\n".join(unread)
         return Report(
             metrics=metrics,
             timing=timing,

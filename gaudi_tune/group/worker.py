@@ -40,6 +40,7 @@ from gaudi_tune.group.passing import pack, unpack
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.ray_tasks import tasks_outside_trial
 from gaudi_tune.private.torch import process_group_kept
+from gaudi_tune.training.noted_config import unread_keys
 from gaudi_tune.training.notice import NoticeBoard
 from gaudi_tune.training.session import (
     SaveFunction,
@@ -120,8 +121,8 @@ class _TrialStopped(BaseException):
 class _WarmSession:
     """Answers the loop's reports with the commands of the trial actor."""
 
-    def __init__(self, measured: _Measured, start: Mapping[str, Any], counts: TrialCounts) -> None:
-        self._measured, self._counts, self.folder = measured, counts, Path(start["folder"])
+    def __init__(self, measured: _Measured, start: Mapping[str, Any], counts: TrialCounts, cleaner: Cleaner) -> None:
+        self._measured, self._counts, self._cleaner, self.folder = measured, counts, cleaner, Path(start["folder"])
         checkpoint = start["checkpoint"]
         with suppress(OSError):  # another node may not see the folder, and may not let this user make one
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -145,7 +146,8 @@ class _WarmSession:
         counted = self._counts.add_to_report(metrics, sampled)
         device = {"system": sampled, "residue": self._measured.residue}
         saves = {"saves": self._save is not None, "behind": self.last_written.behind}
-        loop = {**saves, "reads_checkpoint": self._checkpoint_read}
+        reads = {"reads_checkpoint": self._checkpoint_read, "unread": unread_keys(self._cleaner.config)}
+        loop = {**saves, **reads}
         command = self._answer({"kind": "metrics", "metrics": counted, **loop, **device})
         self._notices.reports += 1
         if command["do"] != "continue":
@@ -206,7 +208,7 @@ def _save_into(directory: Path, save: SaveFunction) -> None:
 
 def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, device: DeviceType) -> dict[str, Any]:
     """Run one trial to its end, clear away what it leaves behind, and return the next command."""
-    session = _WarmSession(measured, start, TrialCounts(device))
+    session = _WarmSession(measured, start, TrialCounts(device), cleaner)
     measured.metrics.take()  # the time between two trials belongs to neither
     try:
         continues = start["checkpoint"] is not None

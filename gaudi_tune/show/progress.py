@@ -15,6 +15,7 @@ from gaudi_tune.base import names
 from gaudi_tune.base.process import in_notebook
 from gaudi_tune.base.words import counted, duration, format_params, format_score, format_value, last_line
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.show.advice import without_effect
 from gaudi_tune.show.confirmation import confirming
 from gaudi_tune.show.waiting_text import awaited_in_words
 from gaudi_tune.sweep.record import events
@@ -25,6 +26,9 @@ from gaudi_tune.sweep.record.trial_state import TrialState
 REFRESH_EVERY_S = 0.5
 LINE_EVERY_S = 30.0
 """Seconds without other lines after which, in a pipe, a line gives the status of the sweep."""
+
+MAX_WATCHED = 20
+"""The most trials of a search in which values without effect are looked for after each; the summary looks at all."""
 
 
 class ShowProgress:
@@ -42,6 +46,8 @@ class ShowProgress:
         self._live: Live | None = None
         self._failure = ""
         """The error of the trial that ended last; "" if it did not fail."""
+        self._has_warned = False
+        """Whether values without effect were named."""
         self._cut_short = set[int]()
         """Trials that were running when the sweep was interrupted, or have paused, until they report again."""
 
@@ -97,6 +103,17 @@ class ShowProgress:
                 self._print(self._trial_line(state.trials[event.trial], "paused", state))
             case events.TrialEnded() if not self._waits(state.trials[event.trial]):
                 self._show_end_of_trial(event, state)
+        if isinstance(event, events.TrialEnded | events.Decided) and state.trials[event.trial].status != "running":
+            self._warn(state)
+
+    def _warn(self, state: SweepState) -> None:
+        """Name values without effect, once, as long as the sweep has few trials."""
+        if self._has_warned or len(state.searched) > MAX_WATCHED:
+            return
+        sentences = without_effect(self._plan.experiment.search_space, state.searched)
+        for sentence in sentences:
+            self._print(sentence)
+        self._has_warned = bool(sentences)
 
     def _show_end_of_trial(self, event: events.TrialEnded, state: SweepState) -> None:
         trial = state.trials[event.trial]

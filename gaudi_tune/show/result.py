@@ -22,6 +22,7 @@ def result_lines(folder: Path, summary: Mapping[str, Any], extra: Sequence[tuple
     If no trial reported a finite value, the lines only say where to look.
     """
     lines = _best_lines(summary) if summary.get("best") is not None else []
+    lines += in_rows("no effect", summary.get("without_effect", ())) + in_rows("what next", summary.get("next", ()))
     if summary:
         lines += [
             f"devices     {shares_of(summary['device_seconds'])}{_growth(summary)}",

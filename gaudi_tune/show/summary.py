@@ -16,6 +16,7 @@ from gaudi_tune.define.experiment import CHECKPOINT
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.show.advice import next_steps, without_effect
 from gaudi_tune.show.confirmation import confirmed
 from gaudi_tune.sweep.record.outcome import failure_of
 from gaudi_tune.sweep.record.sweep_file import SUMMARY_VERSION, read_summary
@@ -88,6 +89,7 @@ def _searched(trial: TrialState, space: SearchSpace, objectives: Sequence[Object
 def _results(plan: Plan, state: SweepState) -> dict[str, Any]:
     """Return the best trial, the front of several objectives, the baseline and the confirmation."""
     front = [_best_of_trial(plan, state, trial) for trial in state.front]
+    confirmation = confirmed(state, plan.test_data_seen_by)
     results: dict[str, Any] = {"best": front[0] if front else None}  # None if no trial reported a finite value
     results["best_saved"] = _best_saved(plan, state) if front and front[0]["checkpoint"] is None else None
     if state.has_front:
@@ -96,8 +98,10 @@ def _results(plan: Plan, state: SweepState) -> dict[str, Any]:
         results["baseline_values"] = _values(state, state.baseline.point if state.baseline is not None else ())
     results["baseline"] = None if state.baseline is None else state.baseline.best
     results["baseline_note"] = _baseline_note(state)
-    results["confirmation"] = confirmed(state, plan.test_data_seen_by)
     results["all_equal"] = _all_equal(state)
+    results["confirmation"] = confirmation
+    results["without_effect"] = without_effect(plan.experiment.search_space, state.searched)
+    results["next"] = next_steps(plan, state, confirmation)
     return results
 
 

@@ -24,7 +24,8 @@ def run_script(config: dict[str, Any], path: str, source: bytes | str, package: 
     global _config
     module, main, arguments = ModuleType("__main__"), sys.modules["__main__"], sys.argv
     module.__file__, module.__package__ = path, package
-    config = {name: value for name, value in config.items() if name != CONFIRMS or value}
+    if not config.get(CONFIRMS):
+        config.pop(CONFIRMS, None)
     sys.modules["__main__"], sys.argv, _config = module, [path], config
     try:
         exec(compile(source, path, "exec", dont_inherit=True), vars(module))  # noqa: S102  (the user's own script)

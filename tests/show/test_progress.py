@@ -30,13 +30,14 @@ from gaudi_tune.sweep.record.events import (
     TrialsAsked,
 )
 from tests.helpers.fed_state import Fed
+from tests.helpers.quadratic import QUADRATIC
 
 
 def progress(rungs: Sequence[int], folder: Path = Path("nowhere")) -> ShowProgress:
     plan: Any = SimpleNamespace(
         folder=folder,
         graphs=None,
-        experiment=SimpleNamespace(metric="score", display_params=("x",)),
+        experiment=SimpleNamespace(metric="score", display_params=("x",), search_space=QUADRATIC.search_space),
         options=SimpleNamespace(workers_per_trial=1),
         rungs=rungs,
         groups=2,

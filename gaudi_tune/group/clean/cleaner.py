@@ -16,6 +16,7 @@ from gaudi_tune.group.clean.leftovers import Leftovers
 from gaudi_tune.group.clean.own_code import OwnCode
 from gaudi_tune.group.clean.switches import Switches
 from gaudi_tune.training.fresh_start import fresh_start, release_memory
+from gaudi_tune.training.noted_config import noted
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +66,8 @@ class Cleaner:
         self._leftovers = Leftovers()
         self._switches = Switches()
         gc.disable()  # until the first trial has imported what it needs
+        self.config: dict[str, Any] | None = None
+        """The configuration of the trial that runs, which may note what the loop reads of it."""
         self.problems: list[str] = []
         """Why the process is not as it was. It should run no other trial then."""
 
@@ -81,10 +84,12 @@ class Cleaner:
     def _run(self, config: dict[str, Any]) -> None:
         train_loop = self._code.load()
         gc.enable()
-        train_loop(config)
+        self.config = noted(config)
+        train_loop(self.config)
 
     def clean(self) -> None:
         """Clear away what the trial has left."""
+        self.config = None
         try:
             self._leftovers.end()  # first, since it may run code of the trial
             self._switches.restore()

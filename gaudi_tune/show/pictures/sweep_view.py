@@ -12,10 +12,10 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution
 
-from gaudi_tune.base.words import duration, format_value
+from gaudi_tune.base.words import counted, duration, format_value
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.show.confirmation import confirming, in_lines
+from gaudi_tune.show.confirmation import confirming, in_interval, in_lines
 from gaudi_tune.show.pictures.fields import fields_of
 from gaudi_tune.show.summary import summarise
 from gaudi_tune.show.waiting_text import awaited_in_words
@@ -163,6 +163,8 @@ class SweepView:
             "counts": {status: counts[status] for status in COLOURS if counts[status]},
             "best": self._best(),
             "confirmed": in_lines(summary["confirmation"]) if summary["confirmation"] else [],
+            "without_effect": summary["without_effect"],
+            "next": [] if self.running else [*filter(None, [summary["all_equal"]]), *summary["next"]],
             "steered": [
                 f"{time.strftime('%H:%M:%S', time.localtime(request['time']))}  {request['what']}"
                 for request in summary["steered"]
@@ -188,14 +190,19 @@ class SweepView:
     def _facts(self) -> list[tuple[str, str, str]]:
         """Return the figures at the top of the page: the name, the value and a note of each."""
         summary, device_time, unit = self.summary, self.device_time, self.plan.budget.unit
-        best, name = summary["best"], f"Best {summary['metric']}"
-        if best:
+        best, name, confirmation = summary["best"], f"Best {summary['metric']}", summary["confirmation"] or {}
+        if confirmation.get("rivals"):
+            winner = confirmation["rivals"][0]
+            facts = [(f"Best {confirmation['metric']}", in_interval(winner), _confirmed_note(winner))]
+        elif best:
             facts = [(name, format_value(best["value"]), f"trial {best['trial']}, {unit} {best[unit]}")]
         else:
             facts = [(name, "none yet", "")]
         if self.plan.has_front:
             facts.append(("On the front", str(len(self.front)), "trials"))
-        if self.plan.experiment.baseline:
+        if confirmation.get("baseline"):
+            facts.append(("Baseline", in_interval(confirmation["baseline"]), _confirmed_note(confirmation["baseline"])))
+        elif self.plan.experiment.baseline:
             baseline = format_value(summary["baseline"]) or "none yet"
             facts.append(("Baseline", baseline, summary["baseline_note"] or "trial 1"))
         end = time.monotonic() if self.running else device_time.ended
@@ -217,6 +224,10 @@ class SweepView:
             report = f"trial {saved['trial']}, {unit} {saved[unit]}: {format_value(saved['value'])}"
             best = {**best, "checkpoint": f"{saved['checkpoint']} ({report}, the best that was saved)"}
         return {**best, "config": {name: _json_value(value) for name, value in best["config"].items()}}
+
+
+def _confirmed_note(row: Mapping[str, Any]) -> str:
+    return f"trial {row['trial']}, confirmed over {counted(len(row['scores']), 'seed')}"
 
 
 def _json_value(value: Any) -> Any:

@@ -1,0 +1,246 @@
+"""What a sweep says about itself in sentences: values without effect, and what to do next."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from fractions import Fraction
+from numbers import Real
+from statistics import median
+from typing import Any
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from gaudi_tune.base import names
+from gaudi_tune.base.words import format_choice, format_score, format_value
+from gaudi_tune.define.ranges import words_of
+from gaudi_tune.define.search_space import SearchSpace
+from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.sweep.record.sweep_state import SweepState
+from gaudi_tune.sweep.record.trial_state import TrialState
+
+EDGE = 0.02
+"""The share of a range, on its own scale, that counts as its edge."""
+FEW_VALUES = 8
+"""Ranges of fewer numbers have no edge that says something: the best is often the highest."""
+MIN_OF_BRANCH = 4
+"""The fewest trials of a branch, and of the others, from which it is said that it was never worth trying."""
+MAX_ROWS = 1000
+"""The largest number of validation rows that is seen in the steps of a metric."""
+MIN_VALUES = 4
+"""The fewest different values of a metric in which its steps are seen."""
+MIN_CLOSE = 3
+"""How many of the best trials must lie within one step of the metric before that is said."""
+FLOAT32 = 1e-6
+"""How far a share of rows may be from its fraction: networks compute in float32."""
+LATE = 0.2
+"""The last share of a search in which a new best means that it still improved."""
+MIN_SEARCHED = 5
+"""The fewest trials of a search of which is said that the best is the baseline, or that it still improved."""
+MAX_COMPARED = 100
+"""How many trials, and different values of a metric, are looked at for this: the first ones."""
+MAX_NAMED = 4
+"""How many trials a sentence names."""
+
+
+def without_effect(space: SearchSpace, trials: Sequence[TrialState]) -> list[str]:
+    """Return sentences about sampled values that seem to change nothing, from the second trial on.
+
+    Either no trial has read the value from its configuration, or trials with different values report the same numbers
+    to the last bit.
+
+    Args:
+        space: The search space.
+        trials: The trials of the search, in their order.
+    """
+    seen = [trial for trial in trials if trial.curve and trial.status not in ("running", "failed")][:MAX_COMPARED]
+    unread = [name for name in space.ranges if _nobody_reads(name, seen)]
+    sentences = []
+    if unread:
+        sentences.append(
+            f"no trial has read {_listed(unread)} from its configuration: nothing that the search tries there has an "
+            f"effect; read config[{unread[0]!r}] in the train loop, or take it out of the space"
+        )
+    return sentences + [_equal_sentence(group, changed) for group, changed in _equal_trials(seen, space)]
+
+
+def _nobody_reads(name: str, trials: Sequence[TrialState]) -> bool:
+    having = [trial for trial in trials if name in trial.config]
+    return len(having) > 1 and all(name in trial.metrics.get(names.UNREAD, "").split("\n") for trial in having)
+
+
+def _equal_trials(trials: Sequence[TrialState], space: SearchSpace) -> Iterator[tuple[list[TrialState], list[str]]]:
+    """Yield trials with equal numbers and the hyperparameters in which they differ, for each such group of trials."""
+    groups: dict[Any, list[TrialState]] = defaultdict(list)
+    for trial in trials:
+        losses = frozenset((name, value) for name, value in trial.metrics.items() if name.endswith("loss"))
+        if any(_is_dense(value) for _, value in (*trial.curve.items(), *losses)):
+            groups[tuple(trial.curve.items()), losses].append(trial)
+    for group in groups.values():
+        changed = [name for name in space.ranges if len({str(trial.config.get(name)) for trial in group}) > 1]
+        if changed:
+            yield group, changed
+
+
+def _is_dense(value: Any) -> bool:
+    """Whether a number is none that comes of counting rows, or that a person writes: these are equal by chance."""
+    if not isinstance(value, Real) or not math.isfinite(number := float(value)):
+        return False
+    return abs(float(Fraction(number).limit_denominator(100_000)) - number) > 1e-12 * abs(number)
+
+
+def _equal_sentence(trials: Sequence[TrialState], changed: Sequence[str]) -> str:
+    more = [f"{len(trials) - MAX_NAMED} more"] if len(trials) > MAX_NAMED else []
+    numbers = _listed([*(f"{trial.number:03d}" for trial in trials[:MAX_NAMED]), *more])
+    differ, them = ("differs", "it") if len(changed) == 1 else ("differ", "them")
+    return (
+        f"trials {numbers} report the same numbers to the last bit, though {_listed(changed)} {differ}: does the train "
+        f"loop use {them}?"
+    )
+
+
+def next_steps(plan: Plan, state: SweepState, confirmation: Mapping[str, Any] | None) -> list[str]:
+    """Return what to do after a sweep, a sentence each, the most important first; none while a trial
+    runs, or if all have the same value.
+
+    With several objectives, all of it is about the first.
+
+    Args:
+        plan: The plan of the sweep.
+        state: The sweep at its end.
+        confirmation: The result of the confirmation, as in the summary.
+    """
+    ranked = state.ranked(trial for trial in state.searched if trial.best is not None)
+    if len({trial.point for trial in ranked}) < 2 or plan.options.baseline_only or state.running:
+        return []
+    space, confirmed = plan.experiment.search_space, confirmation or {}
+    winner = state.trials[confirmed["rivals"][0]["trial"]] if confirmed.get("rivals") else ranked[0]
+    sentences = [_about_rows(ranked, state), _about_baseline(winner, ranked, state, confirmed.get("gain"))]
+    sentences += [_about_edge(name, winner, range_) for name, range_ in _ranges_of(space, winner).items()]
+    for name, ranges in space.ranges.items():
+        if all(isinstance(range_, CategoricalDistribution) for range_ in ranges):
+            sentences += _about_choices(name, ranked, state)
+    sentences.append(_about_end(plan.name, ranked, state))
+    return [sentence for sentence in sentences if sentence]
+
+
+def _about_rows(ranked: Sequence[TrialState], state: SweepState) -> str:
+    """Say that the metric counts in steps that are too coarse for the differences between the best trials."""
+    step = step_of(sorted({value for trial in ranked for value in trial.curve.values()})[:MAX_COMPARED])
+    values = [trial.point[0] for trial in ranked]
+    close = [value for value in values if abs(value - values[0]) <= (step or 0.0) + FLOAT32]
+    if step is None or len(close) < MIN_CLOSE:
+        return ""
+    return (
+        f"the {len(close)} best trials differ in {state.objective.name} by at most {format_value(step, 2)}, which is "
+        f"one row of the validation data: more of it, or a finer metric such as a loss, would tell them apart"
+    )
+
+
+def step_of(values: Collection[float]) -> float | None:
+    """Return the step in which a share of rows counts; None if the values are no shares of so few rows.
+
+    >>> step_of({11 / 24, 0.5, 13 / 24, 0.625})
+    0.041666666666666664
+    >>> step_of({0.1234, 0.5432, 0.9876, 0.3141})
+    """
+    steps = []
+    for whole in (1, 100):  # a share, or a percentage
+        shares = [Fraction(value / whole).limit_denominator(MAX_ROWS) for value in values]
+        rows = math.lcm(*(share.denominator for share in shares))
+        exact = all(abs(float(s) - v / whole) <= FLOAT32 for s, v in zip(shares, values, strict=True))
+        if len(values) >= MIN_VALUES and exact and 1 < rows <= MAX_ROWS:
+            steps.append(whole / rows)
+    return max(steps, default=None)
+
+
+def _about_baseline(
+    winner: TrialState, ranked: Sequence[TrialState], state: SweepState, gain: Mapping[str, Any] | None
+) -> str:
+    """Say that nothing better than the baseline was found."""
+    is_best = ranked[0] is state.baseline or (gain is not None and gain["mean"] <= 0)
+    if not is_best or len(ranked) < MIN_SEARCHED:
+        return ""
+    again = "" if ranked[0] is state.baseline else ", trained again,"
+    return f"the baseline{again} is the best of {len(ranked)} trials: search nearer to it, with more trials, or keep it"
+
+
+def _ranges_of(space: SearchSpace, trial: TrialState) -> Mapping[str, BaseDistribution]:
+    return space.draw_with(trial.best_config, trial.number - 1).ranges
+
+
+def _about_edge(name: str, winner: TrialState, range_: BaseDistribution) -> str:
+    """Say that the winner's value is at an edge of a range that could be wider."""
+    value = winner.best_config[name]
+    edge = edge_of(range_, value)
+    return edge and (
+        f"{name}={format_choice(value)} of trial {winner.number:03d} is at the {edge} edge of its range "
+        f"({words_of(range_)}): widen it"
+    )
+
+
+def edge_of(range_: BaseDistribution, value: Any) -> str:
+    """Return at which edge of its range a value is, "lower" or "upper"; "" if at none, or if it could not be wider.
+
+    >>> edge_of(FloatDistribution(1e-6, 1e-2, log=True), 1e-6)
+    'lower'
+    >>> edge_of(FloatDistribution(0.0, 0.5), 0.0)
+    ''
+    """
+    if not isinstance(range_, FloatDistribution | IntDistribution) or range_.low == range_.high:
+        return ""
+    if range_.step and (range_.high - range_.low) / range_.step < FEW_VALUES - 1:
+        return ""
+    low, high, number = (math.log(end) if range_.log else end for end in (range_.low, range_.high, value))
+    share = (number - low) / (high - low)
+    if share <= EDGE and range_.low != 0:  # what counts from 0, as a rate does, has nothing below
+        return "lower"
+    return "upper" if share >= 1 - EDGE and range_.high != 1 else ""
+
+
+def _about_choices(name: str, ranked: Sequence[TrialState], state: SweepState) -> Iterator[str]:
+    """Say of each choice whose best trial is behind the middle of all others that it was never worth trying.
+
+    A trial counts with its value at the last step that all of them have reached, so that being stopped costs nothing.
+    """
+    groups: dict[str, list[TrialState]] = defaultdict(list)
+    for trial in ranked:
+        if name in trial.best_config:
+            groups[format_choice(trial.best_config[name])].append(trial)
+    everyone = [trial for group in groups.values() for trial in group]
+    for value, group in groups.items():
+        others = [trial for trial in everyone if trial not in group]
+        if min(len(group), len(others)) < MIN_OF_BRANCH:
+            continue
+        step = min(max(trial.curve) for trial in everyone)
+        best = max(score_until(trial, step, state) for trial in group)
+        middle = median(score_until(trial, step, state) for trial in others)
+        if best < middle:
+            at = f"at {state.budget.unit} {step}" if any(max(trial.curve) > step for trial in everyone) else "at best"
+            values = f"{format_score(state.objective.score(best))} {at}, half of the others beyond"
+            yield (
+                f"{name}={value} was never worth trying: its {len(group)} trials reach {values} "
+                f"{format_score(state.objective.score(middle))}: leave it out"
+            )
+
+
+def score_until(trial: TrialState, step: int, state: SweepState) -> float:
+    """Return the best score of a trial up to a step, or at its first report if that came later."""
+    limit = max(step, min(trial.curve))
+    return max(state.objective.score(value) for at, value in trial.curve.items() if at <= limit)
+
+
+def _about_end(name: str, ranked: Sequence[TrialState], state: SweepState) -> str:
+    """Say that the search ended while it still improved."""
+    place = sorted(trial.number for trial in ranked).index(ranked[0].number) + 1
+    if len(ranked) < MIN_SEARCHED or place <= (1 - LATE) * len(ranked):
+        return ""
+    return (
+        f"the best came late, as trial {place} of {len(ranked)}: the search ended while it still improved; continue it "
+        f"with --resume {name} --add-trials {len(ranked)}"
+    )
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
