@@ -43,7 +43,7 @@ BUDGETS = {
     "recipes": 1170,
     "training": 608,
     "devices": 990,
-    "base": 512,
+    "base": 520,
     "private": 1265,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room

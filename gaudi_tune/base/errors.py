@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +18,8 @@ from gaudi_tune.base.failure import message_of
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+
+logger = logging.getLogger(__name__)
 
 USER_CODE_ERRORS = (Exception, SystemExit)
 """What code that a user gives may raise, wherever the sweep goes on after it or says whose fault it was: anything, also
@@ -44,6 +48,20 @@ class SweepError(ValueError):
 
     def __init__(self, text: str) -> None:
         super().__init__(readable(text))
+
+
+@contextmanager
+def errors_are_logged(text: str) -> Iterator[None]:
+    """Log what the block raises, with a text that says what it means, and go on: for what may fail without harm to the
+    sweep, such as a view of it, and for threads, whose errors nobody else would report.
+
+    >>> with errors_are_logged("the picture is missing; the sweep continues"):
+    ...     raise OSError("no space left")
+    """
+    try:
+        yield
+    except Exception:
+        logger.exception("%s", text)
 
 
 def shown_plainly(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

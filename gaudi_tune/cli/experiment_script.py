@@ -12,7 +12,7 @@ import types
 from collections.abc import Sequence
 from pathlib import Path
 
-from gaudi_tune.base.errors import SweepError, place_of, users_error
+from gaudi_tune.base.errors import USER_CODE_ERRORS, SweepError, place_of, users_error
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.reading import read_path
 
@@ -87,7 +87,7 @@ def _run_until_main(file: Path, module: types.ModuleType) -> MainCalled | None:
         raise SweepError(
             f"{file}: it ends itself (sys.exit({end.code!r})) before it calls main(); have it define an Experiment"
         ) from end
-    except Exception as error:  # of the user's script
+    except USER_CODE_ERRORS as error:
         reason = f"{error} ({place_of(error)})" if isinstance(error, SweepError) else users_error(error)
         # A range of Ray's that cannot be made does not know its hyperparameter, but its line does.
         line = linecache.getline(str(file), _line_in(file, error)).strip()

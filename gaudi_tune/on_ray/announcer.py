@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
+from gaudi_tune.base.errors import errors_are_logged
 from gaudi_tune.show.trackers.tracker import Tracker, in_words
 from gaudi_tune.show.view import View
 from gaudi_tune.sweep.record.events import Event
@@ -30,13 +30,13 @@ class Announcer:
     def show(self, event: Event) -> None:
         """Show an event that the state has applied already."""
         for view in [*self.views, *self.trackers]:  # in this order the trackers get the last pictures before the end
-            with errors_are_logged():
+            with errors_are_logged("an error while showing the sweep; the sweep continues"):
                 view.show(event, self.state)
 
     def tick(self) -> None:
         """Let each view and tracker do what is due."""
         for view in [*self.views, *self.trackers]:
-            with errors_are_logged():
+            with errors_are_logged("an error while showing the sweep; the sweep continues"):
                 view.tick(self.state)
 
     def tracker_address(self) -> str:
@@ -46,22 +46,13 @@ class Announcer:
     def flush_trackers(self) -> None:
         """Return once all that the trackers were shown is on disk."""
         for tracker in self.trackers:
-            with errors_are_logged():
+            with errors_are_logged("an error while showing the sweep; the sweep continues"):
                 tracker.flush()
 
     def close_trackers(self) -> list[str]:
         """Let each tracker deliver what is left, and return what they never get, in words."""
         problems = []
         for tracker in self.trackers:
-            with errors_are_logged():
+            with errors_are_logged("an error while showing the sweep; the sweep continues"):
                 problems.append(tracker.close())
         return [problem for problem in problems if problem]
-
-
-@contextmanager
-def errors_are_logged() -> Iterator[None]:
-    """Log an error instead of raising it: showing a sweep never ends it."""
-    try:
-        yield
-    except Exception:
-        logger.exception("an error while showing the sweep; the sweep continues")

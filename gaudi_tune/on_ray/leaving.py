@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from gaudi_tune.base.errors import errors_are_logged
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.ending import EarlyEnd
 from gaudi_tune.on_ray.signals import STATUSES
@@ -61,12 +62,11 @@ class Leaving:
         """Close the sweep and end the process: Tune's event loop would wait for a Ray that is gone or ending."""
         self._lock.acquire()  # never released: a second caller waits here until the process ends
         try:
-            self._early_end.ask(ending)
-            summary = self._close()
-            if self._plan.options.json:  # the command line, which prints it otherwise, has sys.stdout go to stderr
-                print(json.dumps(summary, indent=2, default=str), file=sys.__stdout__, flush=True)
-            print(f"resume it with: {self._plan.how_to_resume()}", file=sys.stderr, flush=True)
-        except Exception:  # nothing else would end the process
-            logger.exception("the sweep could not be closed; it can be resumed from its last snapshot")
+            with errors_are_logged("the sweep could not be closed; it can be resumed from its last snapshot"):
+                self._early_end.ask(ending)
+                summary = self._close()
+                if self._plan.options.json:  # the command line, which prints it otherwise, has sys.stdout go to stderr
+                    print(json.dumps(summary, indent=2, default=str), file=sys.__stdout__, flush=True)
+                print(f"resume it with: {self._plan.how_to_resume()}", file=sys.stderr, flush=True)
         finally:
             os._exit(ending.status)

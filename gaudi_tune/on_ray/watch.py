@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import ray
 
@@ -15,6 +16,7 @@ from gaudi_tune.private.ray_core import draining_nodes
 from gaudi_tune.sweep.record.events import Ending
 
 logger = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
 
 LOOK_EVERY_S = 1.0
 GONE_AFTER_S = 15.0
@@ -70,20 +72,15 @@ class RayWatch:
 
     def _warn_of_drains(self) -> None:
         """Ask the trials on nodes that are about to be taken away to save. They go on elsewhere once a node is gone."""
-        try:
-            draining = draining_nodes()
-        except Exception:  # the control service has just gone, which the next look finds
-            return
+        draining = _answer_of_ray(draining_nodes, self._draining)
         if draining - self._draining:
             logger.warning("Ray takes %d nodes away: the trials there save after their next step", len(draining))
             self._give_notice(draining)
         self._draining = draining
 
     def _node_is_gone(self) -> bool:
-        try:
-            return any(node["NodeID"] == self._node and not node["Alive"] for node in ray.nodes())
-        except Exception:  # the control service has just gone, which the next look finds
-            return False
+        nodes: list[dict[str, Any]] = _answer_of_ray(ray.nodes, [])
+        return any(node["NodeID"] == self._node and not node["Alive"] for node in nodes)
 
     def _answers(self) -> bool:
         host, _, port = self._address.rpartition(":")
@@ -92,3 +89,11 @@ class RayWatch:
         except (OSError, ValueError):
             return False
         return True
+
+
+def _answer_of_ray(ask: Callable[[], Answer], unknown: Answer) -> Answer:
+    """Return what Ray answers, or ``unknown`` if its control service has just gone, which the next look finds."""
+    try:
+        return ask()
+    except Exception:
+        return unknown

@@ -63,6 +63,6 @@ def _activities(device: DeviceType) -> list[Any]:
         activities = [getattr(ProfilerActivity, kind) for kind in dict.fromkeys(("CPU", device.kind.upper()))]
         with profile(activities=activities):  # an unsupported device raises here, and not in the trial
             return activities
-    except Exception as error:
+    except (AttributeError, AssertionError, RuntimeError, ValueError) as error:
         logger.warning("the trace covers the CPU alone: %s: %s", type(error).__name__, error)
         return [ProfilerActivity.CPU]

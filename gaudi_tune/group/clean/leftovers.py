@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from gaudi_tune.base.errors import USER_CODE_ERRORS
 from gaudi_tune.base.words import shortened
 from gaudi_tune.group.clean.own_code import is_own_file
 from gaudi_tune.private.global_state import frames_of_threads
@@ -97,7 +98,7 @@ class Leftovers:
     def _run_exits(self) -> None:
         try:
             self._exits.close()  # runs all of them, the last one first
-        except BaseException:  # functions of the user, which may also raise SystemExit
+        except USER_CODE_ERRORS:
             logger.warning("a function that the trial registered with atexit has failed", exc_info=True)
 
     def _threads_left(self) -> list[threading.Thread]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import jinja2
 
+from gaudi_tune.base.errors import errors_are_logged
 from gaudi_tune.base.files import atomic_write
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.pictures.catalogue import Picture, draw_pictures
@@ -61,11 +62,9 @@ class DrawPictures:
 
     def _draw(self, view: SweepView) -> None:
         start, thread_start = time.monotonic(), time.thread_time()
-        try:
+        with errors_are_logged("the sweep could not be drawn"):
             write_report(view, draw_pictures(view), view.plan.report_file)
             self._tell(PicturesDrawn(files=[view.plan.report_file], is_final=not view.running))
-        except Exception:  # nobody else would report an error in a thread
-            logger.exception("the sweep could not be drawn")
         cpu_s = time.thread_time() - thread_start  # without the time of other work on these cores
         self._next_draw_at = start + max(DRAW_EVERY_S, cpu_s / MAX_CORE_SHARE)
 

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from gaudi_tune.base import names
+from gaudi_tune.base.errors import errors_are_logged
 from gaudi_tune.base.words import format_params
 from gaudi_tune.define.options import IN_CHECKOUT
 from gaudi_tune.define.sweep_plan import Plan
@@ -356,10 +357,8 @@ class MlflowTracker:
 
 
 def _write(outbox: Outbox, record: records.Record) -> None:
-    try:
+    with errors_are_logged("a record for MLflow could not be written, and is lost"):
         outbox.put(record)
-    except Exception:  # nobody else would report an error in a thread
-        logger.exception("a record for MLflow could not be written, and is lost")
 
 
 def _best_report(trial: TrialState, state: SweepState) -> dict[str, float]:

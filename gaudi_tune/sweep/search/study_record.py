@@ -314,12 +314,13 @@ class StudyRecord:
         with self._lock:
             writes_attributes, self._attributes_are_unwritten = self._attributes_are_unwritten, False
         if writes_attributes:
+            is_written = False
             try:
                 copy_attributes(self.memory, self.stored)
-            except BaseException:
+                is_written = True
+            finally:
                 with self._lock:
-                    self._attributes_are_unwritten = True
-                raise
+                    self._attributes_are_unwritten |= not is_written
         while True:
             trials = self.trials()
             with self._lock:
