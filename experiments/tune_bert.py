@@ -11,6 +11,11 @@ from search_spaces.bert import BASELINE, SAMPLE_BASELINE, sample_space, space
 from trainables import bert
 
 
+def full_settings() -> dict[str, object]:
+    """Return the settings of the full recipe: passes are of the published batch, and share the graphs of one size."""
+    return {"micro_batch": 8}
+
+
 def sample_settings() -> dict[str, object]:
     """Make the data and the model of the sample recipe, and return its settings."""
     data = sample_text()
@@ -25,7 +30,7 @@ EXPERIMENT = Experiment(
     space=space,
     baseline=BASELINE,
     recipes={
-        "full": Recipe(settings=dict, budget=Budget(epochs=10), num_samples=32, confirm=1),
+        "full": Recipe(settings=full_settings, budget=Budget(epochs=10), num_samples=32, confirm=1),
         "sample": Recipe(
             settings=sample_settings,
             budget=Budget(epochs=6),

@@ -12,6 +12,11 @@ from search_spaces.resnet50_imagenet import BASELINE, SAMPLE_BASELINE, sample_sp
 from trainables import resnet, resnet50_imagenet
 
 
+def full_settings() -> dict[str, object]:
+    """Return the settings of the full recipe: the published batch of evaluation, and as much loading as fits."""
+    return {"eval_batch": 256, "loader_workers": "auto"}
+
+
 def sample_settings() -> dict[str, object]:
     """Make the data of the sample recipe, and return its settings."""
     return {**digit_settings("imagenet"), "architecture": "resnet50-quarter", "loader_workers": 0}
@@ -24,7 +29,7 @@ EXPERIMENT = Experiment(
     space=space,
     baseline=BASELINE,
     recipes={
-        "full": Recipe(settings=dict, budget=Budget(epochs=90, grace=5), num_samples=32, confirm=1),
+        "full": Recipe(settings=full_settings, budget=Budget(epochs=90, grace=5), num_samples=32, confirm=1),
         "sample": Recipe(
             settings=sample_settings,
             budget=Budget(epochs=9, grace=4),  # until then, few trials are better than chance

@@ -37,8 +37,9 @@ class AttentionConfig(TrainingConfig):
         """Return what the graphs of the model depend on in its dropout."""
         return {"dropout": dropout} if self.fused_attention is True else {"dropout or none": dropout > 0}
 
-    def for_device(self, device: DeviceType) -> Self:
-        """Return the configuration with which trials train on this kind of device.
+    def for_device(self, device: DeviceType, cores: int = 1) -> Self:
+        """Return the configuration with which trials train on this kind of device, on a host with so many cores for
+        each worker.
 
         Raises:
             ValueError: The device does not support what the configuration requires.
@@ -47,7 +48,7 @@ class AttentionConfig(TrainingConfig):
             raise ValueError(
                 f"--set fused_attention=true: an HPU has this kernel, {device.kind} does not; leave it out"
             )
-        return super().for_device(device)
+        return super().for_device(device, cores)
 
 
 def choose_attention(model: PreTrainedModel, config: AttentionConfig) -> None:

@@ -72,9 +72,9 @@ def train_loop(config: dict[str, Any]) -> None:
     task = Task(
         model=model,
         forward=_logits,
-        train_data=texts.split("train", bert.padded_lengths),
-        val_data=texts.split("val", bert.padded_lengths),
-        test_data=texts.split("test", bert.padded_lengths) if bert.hold_out else None,
+        train_data=texts.split("train", bert.most_shapes),
+        val_data=texts.split("val", bert.most_shapes),
+        test_data=texts.split("test", bert.most_shapes) if bert.hold_out else None,
         describe=partial(_describe, model, texts.tokenizer),
         check_fit=partial(_check_fit, texts.labels),
     )
@@ -90,7 +90,7 @@ def check(config: BertConfig) -> list[str]:
     """
     check_model(config.model)
     facts, family = check_texts(config)
-    lengths = f", padded to at most {config.padded_lengths} lengths" if config.padded_lengths > 1 else ""
+    lengths = f", padded to at most {config.most_shapes} lengths" if config.most_shapes > 1 else ""
     return [*facts, f"model: {config.model}: {family}, {config.max_length} tokens per text{lengths}"]
 
 

@@ -15,6 +15,7 @@ from torch import nn
 
 from gaudi_tune.data.configs import ImageConfig
 from gaudi_tune.data.images import Normalization, evaluation, images_of, preparation, read_image
+from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
 from gaudi_tune.recipes.loading import Batch
 from gaudi_tune.recipes.loop import Task, train
 from gaudi_tune.recipes.prediction import PACKAGES, ClassPredictor
@@ -37,9 +38,12 @@ def train_classifier(config: ImageConfig, build: Build, network: dict[str, Any])
         network: A description from which the network can be built again. It is kept in checkpoints as JSON.
     """
     images = images_of(config)
+    by_default = DEVICE_TYPES[worker_device().type].channels_last
+    channels_last = by_default if config.channels_last == "auto" else config.channels_last
+    memory_format = torch.channels_last if channels_last else torch.contiguous_format
     task = Task(
-        model=build(len(images.classes)),
-        prepare=preparation(config),
+        model=build(len(images.classes)).to(memory_format=memory_format),
+        prepare=preparation(config, memory_format),
         forward=_logits,
         train_data=images.train,
         val_data=images.val,

@@ -18,7 +18,7 @@ class ResNet18Config(ResNetConfig):
     """The name of the network in torchvision."""
     normalization: Literal["imagenet", "half", "none"] = "none"
     """Mean and standard deviation by which channels are normalized. none: they stay from 0 to 1."""
-    loader_workers: int = 4
+    loader_workers: int | Literal["auto"] = 4
     """Processes per worker that load batches. 0: the worker loads them itself."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from gaudi_tune.recipes.schedules import ScheduleKind
 from trainables.resnet import ResNetConfig, check_resnet, train_resnet
@@ -31,7 +31,7 @@ class ResNet50ImageNetConfig(ResNetConfig):
     and 80; it is stretched to other budgets. It has its own warm-up, and ``warmup`` comes on top of it."""
     micro_batch: int = 256
     """Most samples that a worker trains on at once. The default is the published batch of one device. 0: no limit."""
-    loader_workers: int = 8
+    loader_workers: int | Literal["auto"] = 8
     """Processes per worker that load batches. 0: the worker loads them itself."""
     gpu_migration: bool = False
     """Whether habana runs code written for ``cuda`` (PT_HPU_GPU_MIGRATION). This project's own code does not need

@@ -55,7 +55,7 @@ class ViTTrialConfig(ImageConfig, AttentionConfig):
     limit."""
     clip_norm: float = 1.0
     """Largest total norm of all gradients. 0 means no limit."""
-    loader_workers: int = 4
+    loader_workers: int | Literal["auto"] = 4
     """Processes per worker that load batches. 0: the worker loads them itself."""
 
     def graph(self, workers: int) -> dict[str, Any]:

@@ -9,6 +9,11 @@ from typing import Any, Literal
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.recipes.training_config import TrainingConfig
 
+MANY_LENGTHS = 6
+"""Lengths that texts are padded to if there are many: 20 % of the tokens of Yelp reviews are then padding."""
+FEW_TEXTS = 5000
+"""Training texts up to which one length is the default (``docs/measurements.md``, BERT's lengths)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TextConfig(TrainingConfig):
@@ -24,23 +29,27 @@ class TextConfig(TrainingConfig):
     """Column of the class: whole numbers, strings or a ClassLabel."""
     max_length: int = 512
     """Tokens per text. Longer texts are cut."""
-    padded_lengths: int = 6
+    padded_lengths: int = 0
     """Most lengths that texts are padded to. They are chosen from the training texts, so that padding is least, and a
-    batch has texts of one length. Each length is another graph. 1: all texts are padded to ``max_length``."""
+    batch has texts of one length. Each length is another graph. 1: all texts are padded to ``max_length``. 0: 1 with at
+    most 5,000 training texts, for which more graphs take longer than they save, and else 6."""
+
+    @property
+    def most_shapes(self) -> int:
+        """The most lengths that texts are padded to, each with graphs of its own."""
+        is_small = 0 < self.train_samples <= FEW_TEXTS
+        return self.padded_lengths or (1 if is_small else MANY_LENGTHS)
 
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
-        return super().graph(workers) | {
-            "model": self.model,
-            "max_length": self.max_length,
-            "padded_lengths": self.padded_lengths,
-        }
+        lengths = {"max_length": self.max_length, "padded_lengths": self.most_shapes}
+        return super().graph(workers) | {"model": self.model, **lengths}
 
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether the values keep it."""
         return super().rules() | {
             "max_length must be at least 8": self.max_length >= 8,
-            "padded_lengths must be at least 1": self.padded_lengths >= 1,
+            "padded_lengths must not be negative": self.padded_lengths >= 0,
         }
 
 
@@ -75,6 +84,9 @@ class ImageConfig(TrainingConfig):
     the whole image, squeezed."""
     normalization: Literal["imagenet", "half", "none"] = "imagenet"
     """Mean and standard deviation by which channels are normalized. none: they stay from 0 to 1."""
+    channels_last: bool | Literal["auto"] = "auto"
+    """Whether weights and images have the channels as the last dimension in memory, which changes the last digits of
+    what a network computes. auto: on a GPU, whose kernels for convolutions are faster so."""
     skip_bad_images: bool = False
     """Whether to leave out files that cannot be read as images. Otherwise they are an error."""
 

@@ -33,6 +33,8 @@ class Graphs(NamedTuple):
     """The hyperparameters on which a graph depends, with the number of values of each."""
     continuous: tuple[str, ...]
     """The hyperparameters that have so many values that each trial compiles a new graph."""
+    most_shapes: int = 1
+    """How many shapes, such as padded lengths, the samples of a trial may have, each with graphs of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,6 +38,8 @@ class DeviceType(WorkerSide):
     """Whether its software can collect operations into graphs by itself."""
     fuses_attention: bool = False
     """Whether its software has :meth:`attention`."""
+    channels_last: bool = False
+    """Whether images are faster with the channels as the last dimension in memory."""
     pins_memory: bool = False
     """Whether batches are copied to it from pinned memory."""
     forks: bool = True

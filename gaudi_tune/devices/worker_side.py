@@ -93,13 +93,20 @@ class WorkerSide:
 
         return isinstance(error, torch.OutOfMemoryError)
 
+    def computes_bf16(self) -> bool:
+        """Whether this worker's device has bfloat16, and does not emulate it."""
+        return True
+
     def autocast(self, precision: Literal["auto", "bf16", "off"] = "auto") -> AbstractContextManager[None]:
         """Return the context of bfloat16 autocast, or one that does nothing; "auto" follows the device's default."""
         import torch
 
-        if precision == "bf16" or (precision == "auto" and self.bf16):
+        if precision == "bf16" or (precision == "auto" and self.bf16 and self.computes_bf16()):
             return torch.autocast(self.kind, dtype=torch.bfloat16)
         return nullcontext()
+
+    def choose_algorithms(self, *, tf32: bool, benchmark: bool) -> None:
+        """Choose among algorithms with different last digits, if the device's software has several."""
 
     def compile(self, model: nn.Module) -> nn.Module:
         """Return the model compiled for the device, separately for each shape.

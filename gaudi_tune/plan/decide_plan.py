@@ -17,6 +17,7 @@ from gaudi_tune.define.experiment import Experiment, Recipe
 from gaudi_tune.define.options import SweepOptions, flag
 from gaudi_tune.define.search_space import Draw
 from gaudi_tune.define.sweep_plan import HOLD_OUT, Graphs, Plan
+from gaudi_tune.devices.cpu import CPU
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.find import Devices
 from gaudi_tune.plan.apply import AppliedOptions
@@ -64,7 +65,8 @@ def decide_plan(
     partial_settings = {**applied.settings, **budget.settings()}
     if (seeds or hold_out) and HOLD_OUT in experiment.config_class.field_names():
         partial_settings = {HOLD_OUT: True, **partial_settings}
-    config, settings, mode = complete_settings(experiment, partial_settings, devices.type)
+    cores = CPU.count_here() // (max(devices.nodes) * options.trials_per_device)
+    config, settings, mode = complete_settings(experiment, partial_settings, devices.type, cores)
     kind, workers = devices.type, options.workers_per_trial
     graphs = None
     try:
@@ -170,7 +172,7 @@ def choose_budget(options: SweepOptions, default: Budget) -> Budget:
 
 
 def complete_settings(
-    experiment: Experiment, settings: dict[str, Any], device: DeviceType
+    experiment: Experiment, settings: dict[str, Any], device: DeviceType, cores: int
 ) -> tuple[TrialConfig, dict[str, Any], ExecutionMode | None]:
     """Return a configuration, all settings, and how models are run.
 
@@ -181,11 +183,12 @@ def complete_settings(
         experiment: The experiment with the options applied.
         settings: The settings that the recipe and the options give.
         device: The kind of device of the workers.
+        cores: The host's cores for each worker; of several hosts, those of this one.
     """
     try:
         config = experiment.config_with(settings).with_full_paths()
         mode = config.mode_on(device)
-        config = config.for_device(device)
+        config = config.for_device(device, cores)
     except ValueError as error:
         raise SweepError(str(error)) from error
     searched = {*experiment.search_space.names, *experiment.first_params}
@@ -242,4 +245,4 @@ def count_graphs(config: TrialConfig, draws: Iterable[Draw], device: DeviceType,
             values.setdefault(name, set()).add(value)
     counts = {name: len(distinct) for name, distinct in values.items() if len(distinct) > 1}
     continuous = tuple(name for name, count in counts.items() if count > MANY_VALUES)
-    return Graphs(len(signatures), counts, continuous)
+    return Graphs(len(signatures), counts, continuous, config.most_shapes)

@@ -25,10 +25,6 @@ Item = TypeVar("Item")
 Batch = dict[str, torch.Tensor]
 """The tensors of a batch, with samples in the first dimension. A classifier's ``labels`` have shape (n,)."""
 
-EVAL_BATCH_PER_WORKER = 64
-"""Validation samples in one forward pass of a worker. Without gradients, more fit into memory than in training. It is
-the same in every trial, so that a sweep compiles one graph for evaluation."""
-
 
 class BatchIndices(NamedTuple):
     """The samples of one micro-batch of a worker."""
@@ -208,17 +204,16 @@ def one_ahead(take: Callable[[], Item | None]) -> Iterator[Item]:
 
 
 def eval_batches(
-    samples: int, rank: int, world: int, padded_to: npt.NDArray[np.int64] | None = None
+    samples: int, rank: int, world: int, size: int, padded_to: npt.NDArray[np.int64] | None = None
 ) -> list[BatchIndices]:
-    """Return this rank's batches of validation samples. Each sample is in exactly one batch of one rank.
+    """Return this rank's batches of ``size`` validation samples. Each sample is in exactly one batch of one rank.
 
     With ``padded_to``, the length that each sample is padded to, a batch has samples of like length.
     """
     own_samples = list(range(rank, samples, world))
     if padded_to is not None:
         own_samples.sort(key=lambda sample: padded_to[sample])
-    starts = range(0, len(own_samples), EVAL_BATCH_PER_WORKER)
-    batches = [own_samples[start : start + EVAL_BATCH_PER_WORKER] for start in starts]
+    batches = [own_samples[start : start + size] for start in range(0, len(own_samples), size)]
     if padded_to is None:
         return [BatchIndices((0,), batch) for batch in batches]
     return [BatchIndices((0,), batch, int(padded_to[batch].max())) for batch in batches]

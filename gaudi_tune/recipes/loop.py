@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,8 +30,8 @@ from gaudi_tune.recipes import metrics
 from gaudi_tune.recipes.compiling import Compiling
 from gaudi_tune.recipes.interval import Interval
 from gaudi_tune.recipes.loading import (
-    EVAL_BATCH_PER_WORKER,
     Batch,
+    BatchIndices,
     Loader,
     TrainSampler,
     eval_batches,
@@ -178,6 +178,7 @@ class _Trial:
         self.rank, self.world = context.get_world_rank(), context.get_world_size()
         self.task, self.config, self.device = task, config, worker_device()
         self.device_type = DEVICE_TYPES[self.device.type]
+        self.device_type.choose_algorithms(tf32=config.tf32, benchmark=config.cudnn_benchmark)
         samples = len(task.train_data)  # type: ignore[arg-type]
         check_batch(config, self.world, samples)
         self.micro_batches = num_micro_batches(config, self.world)
@@ -188,6 +189,8 @@ class _Trial:
         self.steps_done = 0
         self._interval: Interval | None = None  # the steps since the last report
         mode = config.mode_on(self.device_type).name
+        by_default = self.device.type != "cpu" and mode != "lazy"
+        self.copies_ahead = by_default if config.copy_ahead == "auto" else config.copy_ahead
         self.train_loss = task.loss or partial(cross_entropy, label_smoothing=self._label_smoothing(mode))
         self.eval_loss = task.loss or cross_entropy
         self.bare_model = task.model
@@ -203,11 +206,11 @@ class _Trial:
         self.scored_model = self.average.model if self.average else self.bare_model
         self._restore()
         self._started_at = self.steps_done
-        self.train_loader = Loader(task.train_data, self.sampler, config.loader_workers, self.device_type.pins_memory)
+        self.train_loader = self._loader(task.train_data, self._all_indices())
         self.val_loader = self._eval_loader(task.val_data)
         test_data = task.test_data if config.confirms or config.evaluate else None
         self.test_loader = None if test_data is None else self._eval_loader(test_data)
-        self._batches = self._all_batches()
+        self._batches = (batch for batch, _ in self._on_device(self.train_loader))
         self._next_batches: Iterator[Batch] = self._batches
         self.compiling = Compiling(config, self.device_type, self.rank, self.world)
         self.train_model, self.eval_model = self.model, self.scored_model
@@ -339,7 +342,7 @@ class _Trial:
         top5_correct = torch.zeros((), dtype=torch.int64, device=self.device)
         empty = torch.empty(0, dtype=torch.int64, device=self.device)  # for a rank without samples
         predictions, references = [empty], [empty]
-        for model_input, size in self._on_device(loader, pad_to=EVAL_BATCH_PER_WORKER if pads else 0):
+        for model_input, size in self._on_device(loader, pad_to=self.config.eval_batch if pads else 0):
             batch = {name: tensor[:size] for name, tensor in model_input.items()}
             if self._interval is not None:
                 save_if_asked(self.save)
@@ -422,8 +425,12 @@ class _Trial:
 
     def _eval_loader(self, data: Dataset[Any]) -> Loader:
         padded_to = getattr(data, "padded_to", None)
-        batches = eval_batches(len(data), self.rank, self.world, padded_to)  # type: ignore[arg-type]
-        return Loader(data, batches, self.config.loader_workers, self.device_type.pins_memory)
+        samples = len(data)  # type: ignore[arg-type]
+        return self._loader(data, eval_batches(samples, self.rank, self.world, self.config.eval_batch, padded_to))
+
+    def _loader(self, data: Dataset[Any], batches: Iterable[BatchIndices]) -> Loader:
+        processes = 0 if self.config.loader_workers == "auto" else self.config.loader_workers  # a plan has a number
+        return Loader(data, batches, processes, self.device_type.pins_memory)
 
     def _on_all_workers(self, model: nn.Module) -> nn.Module:
         if self.world == 1:
@@ -450,20 +457,20 @@ class _Trial:
             if buffer.is_floating_point():
                 dist.broadcast(buffer, src=0)
 
-    def _all_batches(self) -> Generator[Batch, None, None]:
-        """Yield the micro-batches, beginning with those of the next step, epoch after epoch."""
+    def _all_indices(self) -> Iterator[BatchIndices]:
+        """Yield what to load for all steps that are left. So an epoch begins to load before the last one is scored."""
         position = self.steps_done
-        while True:
+        while position < self.steps:
             epoch, step = divmod(position, self.steps_per_epoch)
             self.sampler.start_at(epoch, step)
-            yield from (batch for batch, _ in self._on_device(self.train_loader))
+            yield from self.sampler
             position += self.steps_per_epoch - step
 
     def _on_device(self, loader: Loader, pad_to: int = 0) -> Iterator[tuple[Batch, int]]:
         """Yield batches on the device, filled up to ``pad_to`` samples, and the number of samples before that.
 
-        Where loading leaves this process's random generators alone, a thread takes the next batch from the loader and
-        copies it while the device computes.
+        With ``copy_ahead``, and where loading leaves this process's random generators alone, a thread takes the next
+        batch from the loader and copies it while the device computes.
         """
         batches = iter(loader)
 
@@ -474,9 +481,7 @@ class _Trial:
             copied = padded(batch, pad_to)
             return {name: t.to(self.device, non_blocking=True) for name, t in copied.items()}, size_of(batch)
 
-        for batch, size in (
-            one_ahead(copy_next) if self.device.type != "cpu" and loader.is_isolated else iter(copy_next, None)
-        ):
+        for batch, size in one_ahead(copy_next) if self.copies_ahead and loader.is_isolated else iter(copy_next, None):
             yield (self.task.prepare(batch) if self.task.prepare else batch), size
 
 

@@ -45,7 +45,7 @@ class ClassPredictor:
         import pandas as pd
         import torch
 
-        from gaudi_tune.recipes.loading import EVAL_BATCH_PER_WORKER
+        from gaudi_tune.recipes.training_config import EVAL_BATCH
 
         name = table.columns[0]
         if name not in (self.column, 0):  # MLflow turns a list into column 0, and leaves out all columns but the first
@@ -54,8 +54,8 @@ class ClassPredictor:
         predictions: list[str] = []
         probabilities: list[float] = []
         with torch.inference_mode():
-            for start in range(0, len(inputs), EVAL_BATCH_PER_WORKER):
-                logits = self.logits(inputs[start : start + EVAL_BATCH_PER_WORKER])
+            for start in range(0, len(inputs), EVAL_BATCH):
+                logits = self.logits(inputs[start : start + EVAL_BATCH])
                 best = logits.softmax(dim=1).max(dim=1)
                 predictions += [self.classes[index] for index in best.indices.tolist()]
                 probabilities += best.values.tolist()

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+EVAL_BATCH = 64
+"""Validation samples in one forward pass, unless the setting ``eval_batch`` says otherwise."""
 TOP = 5
 """How many of the most probable classes count for ``top5_accuracy``."""
 
@@ -95,8 +97,20 @@ class TrainingConfig(TrialConfig):
     says; without that variable, no."""
     sync_batch_norm: bool = False
     """Whether batch normalisation computes its statistics over all workers of a trial."""
-    loader_workers: int = 0
-    """Processes per worker that load batches. 0: the worker loads them itself."""
+    loader_workers: int | Literal["auto"] = 0
+    """Processes per worker that load batches. 0: the worker loads them itself. auto: nine tenths of the host's cores
+    for each worker, as the plan finds them, so 18 of 160 cores for each of 8 HPUs."""
+    copy_ahead: bool | Literal["auto"] = "auto"
+    """Whether a thread copies the next batch to the device while that computes, where loading draws no random numbers
+    in the worker. auto: on an accelerator, but not in lazy mode, in which habana's tensors belong to one thread."""
+    eval_batch: int = EVAL_BATCH
+    """Validation samples in one forward pass of a worker. Without gradients, more fit into memory than in training. It
+    is the same in every trial, so that a sweep compiles one graph for evaluation."""
+    tf32: bool = False
+    """Whether a GPU may round the factors of float32 products and convolutions to 10 bits. Others ignore it."""
+    cudnn_benchmark: bool = False
+    """Whether cuDNN tries its algorithms for each shape and takes the fastest. Then the same trial may differ in the
+    last digits from run to run. Devices other than GPUs ignore it."""
     train_samples: int = 0
     """How many training samples are used, beginning with the first. 0 means all."""
     val_samples: int = 0
@@ -139,7 +153,8 @@ class TrainingConfig(TrialConfig):
             "compile and lazy_mode exclude each other": not (self.compile is True and self.lazy_mode is True),
             "compile and sync_batch_norm exclude each other, since each batch normalisation would end a graph to ask "
             "the other workers": not (self.compile is True and self.sync_batch_norm),
-            "loader_workers must not be negative": self.loader_workers >= 0,
+            "loader_workers must not be negative": self.loader_workers == "auto" or self.loader_workers >= 0,
+            "eval_batch must be at least 1": self.eval_batch >= 1,
             "train_samples and val_samples must not be negative": min(self.train_samples, self.val_samples) >= 0,
         }
 
@@ -147,15 +162,20 @@ class TrainingConfig(TrialConfig):
         """Return habana's variable for its mode if the configuration sets one; habana reads it when it is imported."""
         return {} if self.lazy_mode == "auto" else {LAZY_MODE: str(int(self.lazy_mode))}
 
-    def for_device(self, device: DeviceType) -> Self:
-        """Return a copy that says lazy mode if an environment variable says so here: other nodes may not have it.
+    def for_device(self, device: DeviceType, cores: int = 1) -> Self:
+        """Return a copy with the number of loader processes, and with lazy mode if an environment variable says so.
+
+        The variable counts here: other nodes may not have it.
 
         Raises:
             ValueError: The device does not support what the configuration requires.
         """
         if self.lazy_mode is True and not device.has_lazy_mode:
             raise ValueError(f"--set lazy_mode=true: an HPU has a lazy mode, {device.kind} has none; leave it out")
-        return replace(self, lazy_mode=True) if self.mode_on(device).name == "lazy" else self
+        found: dict[str, Any] = {"lazy_mode": True} if self.mode_on(device).name == "lazy" else {}
+        if self.loader_workers == "auto":
+            found["loader_workers"] = 9 * cores // 10
+        return replace(self, **found)
 
     def with_largest_batch(self, sizes: Iterable[int], workers: int) -> Self:
         """Return a copy with the largest of the batch sizes, after checking that workers can share each of them."""
@@ -219,7 +239,8 @@ class TrainingConfig(TrialConfig):
         Subclasses add theirs. No graph depends on the learning rate, the momentum or the clipped norm.
         """
         samples = self.batch_size // workers // num_micro_batches(self, workers)
-        return {"samples of a micro-batch": samples, "mixed_precision": self.mixed_precision}
+        shared = {name: getattr(self, name) for name in ("mixed_precision", "eval_batch")}
+        return {"samples of a micro-batch": samples, **shared}
 
     def _step_graph(self, workers: int) -> dict[str, Any]:
         constants = ["optimizer", "weight_decay", "decayed", "nesterov", "ema_decay"]

@@ -141,6 +141,8 @@ def _graphs(plan: Plan) -> str:
     line = f"this space has {counted(plan.graphs.signatures, 'graph signature')} for {trials}"
     if plan.graphs.values:
         line += f" ({', '.join(f'{number} of {name}' for name, number in plan.graphs.values.items())})"
+    if (shapes := plan.graphs.most_shapes) > 1:
+        line += f", each for up to {shapes} lengths of samples: up to {shapes * plan.graphs.signatures} graphs"
     return line
 
 

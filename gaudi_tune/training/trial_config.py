@@ -110,8 +110,9 @@ class TrialConfig:
         """Return how operations are run on this kind of device; None if only the train loop knows."""
         return None
 
-    def for_device(self, device: DeviceType) -> Self:
-        """Return the configuration with which trials train on this kind of device.
+    def for_device(self, device: DeviceType, cores: int = 1) -> Self:
+        """Return the configuration with which trials train on this kind of device, on a host with so many cores for
+        each worker.
 
         Raises:
             ValueError: The device does not support what the configuration requires.
@@ -151,6 +152,11 @@ class TrialConfig:
             None if nothing is compiled, or if it is unknown what is.
         """
         return None
+
+    @property
+    def most_shapes(self) -> int:
+        """The most shapes that a batch of this trial may have in its samples, each with graphs of its own."""
+        return 1
 
     def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
         """Return why a trial must not move from ``workers`` to ``wider`` workers, such as that it would train worse.

@@ -67,7 +67,7 @@ def reports(experiment: Experiment, trial: dict[str, Any], saved: Path) -> list[
     return reports_of(experiment.train_loop, trial, save_at=1, save_to=saved)
 
 
-GRAPHS = {"bert": 3, "resnet18": 2, "resnet50": 1, "resnet50-imagenet": 1, "vit": 1}
+GRAPHS = {"bert": 1, "resnet18": 2, "resnet50": 1, "resnet50-imagenet": 1, "vit": 1}
 """Of each full recipe on one HPU a trial."""
 
 
@@ -79,6 +79,7 @@ def test_few_graphs_are_compiled_for_many_trials(experiment: Experiment) -> None
         draws = full.search_space.random_draws(GRAPH_DRAWS)
         graphs = count_graphs(config, draws, DEVICE_TYPES["hpu"], workers)
         assert not graphs.continuous
+        assert graphs.most_shapes == 1  # BERT's batches are in the published order
         assert workers > 1 or graphs.signatures == GRAPHS[experiment.name]
         assert graphs.signatures <= 3
 

@@ -105,7 +105,7 @@ def test_budgets_and_settings_are_the_published_ones() -> None:
     assert (tiny.normalization, tiny.flip, tiny.resize, tiny.loader_workers) == ("none", True, "crop", 4)
     imagenet = config_of(BY_NAME["resnet50-imagenet"], 8)
     assert isinstance(imagenet, resnet50_imagenet.ResNet50ImageNetConfig)
-    assert (imagenet.loader_workers, imagenet.compile, imagenet.schedule) == (8, "auto", "published")
+    assert (imagenet.eval_batch, imagenet.compile, imagenet.schedule) == (256, "auto", "published")
     table = imagenet.make_schedule()
     epochs = {0: 0.1, 1: 0.275, 2: 0.45, 3: 0.625, 4: 0.8, 29: 0.8, 30: 0.08, 60: 0.008, 79: 0.008, 80: 0.0008}
     rates = {epoch: imagenet.lr * table.factor(epoch * 10, 900, steps_per_epoch=10) for epoch in epochs}

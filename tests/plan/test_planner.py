@@ -54,6 +54,9 @@ def test_the_plan_says_how_many_graphs_are_compiled(storage: Path) -> None:
     plan = plan_for(storage, settings=("compile=true",))
     of = "3 of samples of a micro-batch"
     assert graphs_line(plan) == [f"graphs  this space has 3 graph signatures for {plan.num_samples} trials ({of})"]
+    of_lengths = plan_for(storage, settings=("compile=true", "padded_lengths=6"))
+    (line,) = graphs_line(of_lengths)
+    assert line.endswith(f"({of}), each for up to 6 lengths of samples: up to 18 graphs")
     some = with_space({"dropout": tune.choice([0.0, 0.1, 0.3]), **{name: EXPERIMENT.baseline[name] for name in OTHERS}})
     (line,) = graphs_line(make_plan(some, SweepOptions(storage=storage, settings=("compile=true",))))
     assert "2 graph signatures" in line and "(2 of dropout or none)" in line

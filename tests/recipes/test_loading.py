@@ -116,13 +116,15 @@ def test_loading_leaves_the_generators_of_python_and_numpy_alone() -> None:
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_each_validation_sample_is_in_one_batch(world: int) -> None:
     size = 131
-    loaded = [index for rank in range(world) for batch in eval_batches(size, rank, world) for index in batch.indices]
+    loaded = [
+        index for rank in range(world) for batch in eval_batches(size, rank, world, 64) for index in batch.indices
+    ]
     assert sorted(loaded) == list(range(size))
 
 
 def test_validation_samples_of_like_length_share_a_batch() -> None:
     lengths = np.array([2, 7, 3, 7, 2, 3] * 40)
-    batches = eval_batches(len(lengths), 0, 1, lengths)
+    batches = eval_batches(len(lengths), 0, 1, 64, lengths)
     assert sorted(index for batch in batches for index in batch.indices) == list(range(len(lengths)))
     assert [batch.length for batch in batches] == [2, 3, 7, 7]
     assert all(lengths[batch.indices].max() == batch.length for batch in batches)

@@ -455,3 +455,43 @@ def test_the_label_is_always_among_the_first_five_of_five_classes() -> None:
     with pytest.raises(ValueError, match="top5_accuracy needs more than 5 classes, but the data has 5; leave it out"):
         check_classes(config, 5)
     check_classes(config, 6)
+
+
+@pytest.mark.parametrize("copy_ahead", [True, False, "auto"])
+def test_a_thread_begins_the_next_epoch_before_the_last_one_is_scored(copy_ahead: Any) -> None:
+    """Its numbers are those of a loop without it."""
+    taken: list[tuple[str, bool]] = []
+
+    class Noted(Points):
+        def __getitems__(self, indices: list[int]) -> Any:
+            in_a_thread = threading.current_thread() is not threading.main_thread()
+            taken.append(("val" if len(self) == VAL_SIZE else "train", in_a_thread))
+            return super().__getitems__(indices)
+
+    config = SmallConfig.from_dict({"epochs": 2, **QUIET, "copy_ahead": copy_ahead})
+    task, collector = small_task(config), Collector()
+    VAL_SIZE = len(task.val_data)  # type: ignore[arg-type]  # noqa: N806
+    task = replace(task, train_data=Noted(len(task.train_data), 0.0), val_data=Noted(VAL_SIZE, 0.0))  # type: ignore[arg-type]
+    with open_session(collector):
+        train(task, config)
+    plain, _ = trained(epochs=2, **QUIET)
+    assert [*map(numbers_of, collector.reports)] == [*map(numbers_of, plain)]
+    steps = len(task.train_data) // config.batch_size  # type: ignore[arg-type]
+    before_scores = taken.index(next(entry for entry in taken if entry[0] == "val"))
+    assert before_scores == steps + (copy_ahead is True)
+    assert [source for source, _ in taken].count("train") == 2 * steps
+    assert {in_a_thread for _, in_a_thread in taken} == {copy_ahead is True}
+
+
+def test_scores_do_not_depend_on_the_batch_of_evaluation() -> None:
+    small, _ = trained(**QUIET, eval_batch=7)
+    large, _ = trained(**QUIET)
+    for ours, theirs in zip(small, large, strict=True):
+        assert numbers_of(ours) == pytest.approx(numbers_of(theirs), rel=1e-6)
+
+
+@pytest.mark.parametrize(("cores", "processes"), [(20, 18), (4, 3), (2, 1), (1, 0), (0, 0)])
+def test_loader_processes_follow_the_cores_of_a_worker(cores: int, processes: int) -> None:
+    config = SmallConfig.from_dict({"epochs": 1, "loader_workers": "auto"})
+    assert config.for_device(DEVICE_TYPES["hpu"], cores).loader_workers == processes
+    assert replace(config, loader_workers=3).for_device(DEVICE_TYPES["hpu"], cores).loader_workers == 3

@@ -10,7 +10,8 @@ from torchvision.models import resnet18
 from experiments.tune_resnet50_imagenet import EXPERIMENT, sample_settings
 from gaudi_tune.data.pretrained import RANDOM
 from gaudi_tune.recipes.training_config import check_batch
-from gaudi_tune.training.checkpoint import write_state
+from gaudi_tune.training.checkpoint import read_state, write_state
+from tests.helpers.sessions import numbers_of, reports_of
 from trainables.resnet50_imagenet import ResNet50ImageNetConfig, check
 from trainables.resnet_network import QUARTER, build_resnet
 
@@ -40,6 +41,19 @@ def test_one_value_per_channel_is_too_few_for_batch_normalisation() -> None:
     check_batch(imagenet(batch_size=2), 1, samples=100)
     check_batch(imagenet(batch_size=2, sync_batch_norm=True), 2, samples=100)
     check_batch(imagenet(batch_size=2, image_size=224), 2, samples=100)
+
+
+def test_channels_last_computes_the_same_in_another_layout(tmp_path: Path) -> None:
+    trial = {**sample_settings(), **EXPERIMENT.baseline, "epochs": 1, "batch_size": 32, "train_samples": 32, "lr": 1e-6}
+    trial |= {"val_samples": 8, "lr_for_batch": 0, "schedule": "constant"}
+    reports, layouts = {}, {}
+    for last in (False, True):
+        end = tmp_path / str(last)
+        reports[last] = reports_of(EXPERIMENT.train_loop, {**trial, "channels_last": last}, save_at=1, save_to=end)
+        weight = read_state(end)["model"]["layer1.0.conv2.weight"]
+        layouts[last] = weight.is_contiguous(memory_format=torch.channels_last)
+    assert layouts == {False: False, True: True}
+    assert numbers_of(reports[True][0]) == pytest.approx(numbers_of(reports[False][0]), rel=1e-4)
 
 
 def test_the_quarter_is_a_resnet50_of_a_quarter_of_its_channels() -> None:

@@ -70,7 +70,7 @@ OF_NO_GRAPH: dict[str, Any] = {"lr": 0.5, "momentum": 0.5, "clip_norm": 1.0, "wa
 def test_a_graph_signature_has_shapes_and_what_is_baked_into_the_model() -> None:
     config = SmallConfig(epochs=1, batch_size=16, compile=True)
     signature = config.graph_signature(HPU, 1)
-    assert signature == {"samples of a micro-batch": 16, "mixed_precision": "auto", "dropout": 0.2}
+    assert signature == {"samples of a micro-batch": 16, "mixed_precision": "auto", "eval_batch": 64, "dropout": 0.2}
     for same in (OF_NO_GRAPH, *OF_A_STEP):
         assert replace(config, **same).graph_signature(HPU, 1) == signature
     assert replace(config, batch_size=32).graph_signature(HPU, 2) == signature
