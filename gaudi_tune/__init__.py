@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from gaudi_tune.define.options import SweepOptions
     from gaudi_tune.define.ranges import WithPrior
     from gaudi_tune.on_ray.tuner import build_tuner
+    from gaudi_tune.training.keep import keep
     from gaudi_tune.training.session import SaveFunction, get_checkpoint, get_context, report, save_if_asked
     from gaudi_tune.training.trial_config import TrialConfig
 
 __all__ = [
     "Budget", "Experiment", "Recipe", "SaveFunction", "SweepError", "SweepOptions", "TrialConfig", "WithPrior",
-    "build_tuner", "get_checkpoint", "get_context", "main", "report", "save_if_asked", "tune", "tune_script",
+    "build_tuner", "get_checkpoint", "get_context", "keep", "main", "report", "save_if_asked", "tune", "tune_script",
 ]  # fmt: skip
 
 _HOMES = {
@@ -48,6 +49,7 @@ _HOMES = {
     "build_tuner": "gaudi_tune.on_ray.tuner",
     "get_checkpoint": "gaudi_tune.training.session",
     "get_context": "gaudi_tune.training.session",
+    "keep": "gaudi_tune.training.keep",
     "main": "gaudi_tune.cli.command_line",
     "report": "gaudi_tune.training.session",
     "save_if_asked": "gaudi_tune.training.session",

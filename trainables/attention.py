@@ -97,6 +97,8 @@ def _register(device: DeviceType, fused: bool) -> None:
     ) -> tuple[torch.Tensor, None]:
         """Compute attention of tensors of shape (samples, heads, tokens, size), with the arguments of transformers."""
         causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
+        if key.shape[1] < query.shape[1]:  # several heads share keys and values
+            key, value = (part.repeat_interleave(query.shape[1] // key.shape[1], dim=1) for part in (key, value))
         if attention_mask is not None and attention_mask.dtype == torch.bool:
             lowest = torch.finfo(query.dtype).min
             attention_mask = torch.zeros_like(attention_mask, dtype=query.dtype).masked_fill(~attention_mask, lowest)

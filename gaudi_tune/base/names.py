@@ -29,6 +29,9 @@ SAMPLES_PER_SECOND = "samples_per_s"
 LAST_STEP_SAMPLES_PER_SECOND = "last_step_samples_per_s"
 """Training samples per second of all ranks in the last step before the report, when the data loaders are full. Some
 published figures are measured this way."""
+TOKENS_PER_SECOND = "tokens_per_s"
+"""Training tokens per second of all ranks since the last report, without padding: ``samples_per_s``, times the mean
+number of tokens in a sample."""
 TRAIN_SECONDS = "train_s"
 """Seconds spent training since the last report, without ``compile_s``."""
 COMPILE_SECONDS = "compile_s"

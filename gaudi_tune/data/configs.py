@@ -54,6 +54,47 @@ class TextConfig(TrainingConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChatConfig(TrainingConfig):
+    """Settings of conversations, or other texts, that a language model learns to continue."""
+
+    fractions = frozenset()
+
+    data: str = "yahma/alpaca-cleaned"
+    """A name on the hub, a folder with ``train.*`` and ``test.*`` or ``validation.*`` files, or a single file. The
+    columns are ``messages``; or ``prompt`` and ``completion``; or ``instruction``, perhaps ``input``, and ``output``;
+    or ``text``."""
+    model: str = "meta-llama/Llama-3.2-1B-Instruct"
+    """A causal language model and its tokenizer: a name on the hub, or a local folder."""
+    chat_template: str = ""
+    """File with a Jinja template in place of the tokenizer's own."""
+    max_length: int = 2048
+    """Most tokens that the model sees at once. Longer conversations are cut at their end."""
+    packing: bool = False
+    """Whether several whole conversations fill a sample of ``max_length`` tokens, none of which sees another. All
+    samples then have one length, and hardly any padding; ``batch_size`` counts samples."""
+    padded_lengths: int = 6
+    """Without packing, the most lengths that conversations are padded to, chosen so that padding is least. A batch has
+    one length, and each length is another graph. 1: all are padded to ``max_length``."""
+
+    def graph(self, workers: int) -> dict[str, Any]:
+        """Return what the graphs of the model depend on."""
+        shapes = ("model", "max_length", "packing", "padded_lengths")
+        return super().graph(workers) | {name: getattr(self, name) for name in shapes}
+
+    def rules(self) -> dict[str, bool]:
+        """Return each rule in words, and whether the values keep it."""
+        return super().rules() | {
+            "max_length must be at least 8": self.max_length >= 8,
+            "padded_lengths must be at least 1": self.padded_lengths >= 1,
+            "label_smoothing must be 0 for a language model": self.label_smoothing == 0,
+            "ema_decay must be 0 for a language model, whose base would be copied": self.ema_decay == 0,
+            "train_accuracy, top5_accuracy and balanced_metrics must be false, since they are a classifier's": not (
+                self.train_accuracy or self.top5_accuracy or self.balanced_metrics
+            ),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class ImageConfig(TrainingConfig):
     """Settings of image classification data."""
 

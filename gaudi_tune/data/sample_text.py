@@ -54,14 +54,14 @@ def _write_sentences(folder: Path) -> None:
     splits: dict[str, list[str]] = {split: [] for split in SENTENCES_PER_LIBRARY}
     used_sentences: set[str] = set()
     for library in LIBRARIES:
-        new_sentences = {s for s in _sentences_of(library) if s.lower() not in used_sentences}
+        new_sentences = {s for s in sentences_of(library) if s.lower() not in used_sentences}
         used_sentences |= {s.lower() for s in new_sentences}
-        sentences = iter(sorted(new_sentences, key=_hash))
+        sentences = iter(sorted(new_sentences, key=hash_of))
         for split, count in SENTENCES_PER_LIBRARY.items():
             splits[split] += [json.dumps({"text": text, "label": library}) for text in islice(sentences, count)]
     for split, lines in splits.items():
         # Lines are sorted by their hashes, so that the first n of them are a fair sample of all classes.
-        (folder / f"{split}.jsonl").write_text("\n".join(sorted(lines, key=_hash)) + "\n", encoding="utf-8")
+        (folder / f"{split}.jsonl").write_text("\n".join(sorted(lines, key=hash_of)) + "\n", encoding="utf-8")
 
 
 def _write_bert(folder: Path, sentences: Path) -> None:
@@ -92,8 +92,9 @@ def _write_bert(folder: Path, sentences: Path) -> None:
         BertModel(config).save_pretrained(folder)
 
 
-def _sentences_of(library: str) -> Iterator[str]:
-    for docstring in _docstrings_of(library):
+def sentences_of(library: str) -> Iterator[str]:
+    """Yield the sentences of the prose in a library's docstrings."""
+    for docstring in docstrings_of(library):
         for paragraph in re.split(r"\n\s*\n", docstring):
             text = " ".join(paragraph.split())
             if any(mark in text for mark in (">>>", "::", "---", "===", "```")):
@@ -103,7 +104,8 @@ def _sentences_of(library: str) -> Iterator[str]:
                     yield sentence
 
 
-def _docstrings_of(library: str) -> Iterator[str]:
+def docstrings_of(library: str) -> Iterator[str]:
+    """Yield the docstrings in a library's source files."""
     spec = importlib.util.find_spec(library)
     assert spec is not None, f"{library} must be installed (the extra recipes)"
     root = Path(str(spec.origin)).parent
@@ -115,5 +117,6 @@ def _docstrings_of(library: str) -> Iterator[str]:
                 yield ast.get_docstring(node) or ""
 
 
-def _hash(text: str) -> int:
+def hash_of(text: str) -> int:
+    """Return a number that is the same for the same text, to sort by."""
     return int.from_bytes(hashlib.sha1(text.encode(), usedforsecurity=False).digest()[:8], "big")

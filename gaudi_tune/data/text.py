@@ -105,7 +105,7 @@ def _tokenize(config: TextConfig, folder: Path) -> None:
         splits, labels, notes = _load_texts(config)
     except ValueError as error:
         raise ValueError(f"--data {config.data}: {error}") from error
-    tokenizer = _tokenizer(config.model)
+    tokenizer = tokenizer_of(config.model)
     tokenizer.padding_side = "right"  # so that an attention mask can be kept as a length
     tokenizer.model_max_length = config.max_length  # it is saved with the tokenizer, and used in prediction
     sizes: dict[str, int] = {}
@@ -176,7 +176,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> dict[str, np
 
 def _load_texts(config: TextConfig) -> tuple[dict[str, LabelledTexts], list[str], list[str]]:
     """Return the splits (``train``, ``val``, and ``test`` if it is held out), the names of the classes, and remarks."""
-    tables, notes = _tables(config)
+    tables, notes = tables_of(config.data, _columns(config))
     if not any(len(_column(config, table, config.text_column)) for table in tables.get("train", [])):
         raise ValueError("there is nothing to train on; give a split or file 'train' with rows")
     train = _labelled(config, tables["train"])
@@ -323,19 +323,22 @@ def _shortened(value: str) -> str:
     return value if len(value) <= VALUE_SHOWN else f"{value[:VALUE_SHOWN]}…"
 
 
-def _tables(config: TextConfig) -> tuple[dict[str, list[Table]], list[str]]:
-    """Return the tables of each split, of files or of a data set on the hub, and remarks."""
-    columns = _columns(config)
-    path = Path(config.data).expanduser()
-    if config.data and os.path.exists(path):
+def tables_of(data: str, columns: Sequence[str]) -> tuple[dict[str, list[Table]], list[str]]:
+    """Return the tables of each split, of files or of a data set on the hub, and remarks.
+
+    Raises:
+        ValueError: There are none, or they cannot be read.
+    """
+    path = Path(data).expanduser()
+    if data and os.path.exists(path):
         return read_files(path, columns)
     from datasets import disable_progress_bars, load_dataset
 
     disable_progress_bars()
     try:
-        if not HUB_NAME.fullmatch(config.data):
+        if not HUB_NAME.fullmatch(data):
             raise ValueError("on the hub, a name is NAME or OWNER/NAME")
-        loaded = load_dataset(config.data)
+        loaded = load_dataset(data)
     except Exception as error:
         # Each builder and each network layer of datasets raises other kinds of errors here.
         raise ValueError(
@@ -346,7 +349,12 @@ def _tables(config: TextConfig) -> tuple[dict[str, list[Table]], list[str]]:
     return tables, []
 
 
-def _tokenizer(model: str) -> PreTrainedTokenizerBase:
+def tokenizer_of(model: str) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of a model.
+
+    Raises:
+        ValueError: There is no such model.
+    """
     from transformers import AutoTokenizer
 
     tokenizer: PreTrainedTokenizerBase = from_pretrained(AutoTokenizer.from_pretrained, model)

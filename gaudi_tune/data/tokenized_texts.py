@@ -40,7 +40,7 @@ class TokenizedTexts(Dataset[Any]):
         self.padded_to: npt.NDArray[np.int64] | None = None
         """The length that each text is padded to in a batch of such texts, of shape (n,). None: ``max_length``."""
         if padded_lengths > 1:
-            allowed = [*_best_lengths(folder, padded_lengths)]
+            allowed = [*best_lengths_of(folder, padded_lengths)]
             if self.lengths.max(initial=0) > allowed[-1]:  # another split may have a longer text
                 allowed[-1] = self.input_ids.shape[1]
             self.padded_to = padded(self.lengths, allowed)
@@ -63,7 +63,7 @@ class TokenizedTexts(Dataset[Any]):
 
 
 @cache
-def _best_lengths(folder: Path, count: int) -> tuple[int, ...]:
+def best_lengths_of(folder: Path, count: int) -> tuple[int, ...]:
     """Return the lengths for the training texts in a folder. A worker chooses them once, not for each trial."""
     return tuple(best_lengths(np.load(folder / "train_lengths.npy"), count))
 

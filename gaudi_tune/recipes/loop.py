@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -86,6 +86,10 @@ class Task:
     loss: Loss | None = None
     """The loss, of which the mean over each micro-batch is minimised, so that all micro-batches and workers weigh the
     same. None: the cross-entropy of the batch's ``labels``, in training with ``label_smoothing``."""
+    count: Callable[[Batch], torch.Tensor] | None = None
+    """Returns of how many predictions the loss of a batch is the sum. Then the mean over the whole batch of a step, of
+    all micro-batches and workers, is minimised, and each prediction weighs the same, such as each token. None: each
+    micro-batch and worker does."""
     predict: Callable[[torch.Tensor, Batch], tuple[torch.Tensor, torch.Tensor]] = classes_of
     """Returns equally many predictions and references for the metrics, integers or floats."""
     metrics: Mapping[str, Callable[[], Metric]] = field(
@@ -97,6 +101,12 @@ class Task:
     """The schedule of the learning rate; None for the one that the configuration names."""
     describe: Callable[[Path], None] | None = None
     """Writes to a checkpoint what is needed to build the model again, besides its state."""
+    restore: Callable[[Path], None] | None = None
+    """Reads the weights that ``describe`` has written. Then checkpoints have no others, such as those of a base model
+    that is not trained. None: they have the state of the whole model."""
+    tokens_per_sample: float = 0.0
+    """Mean number of tokens in a training sample, without padding, for the throughput in reports. 0: none is
+    reported."""
     check_fit: Callable[[Path], None] | None = None
     """Raises a ValueError for a checkpoint whose scores would be wrong here: it was trained with other classes, or with
     data that was prepared in another way."""
@@ -122,7 +132,10 @@ def _evaluate(trial: _Trial) -> None:
     task, checkpoint = trial.task, Path(trial.config.evaluate)
     if task.check_fit is not None:
         task.check_fit(checkpoint)
-    trial.scored_model.load_state_dict(read_state(checkpoint)["model"])
+    if task.restore is not None:
+        task.restore(checkpoint)
+    else:
+        trial.scored_model.load_state_dict(read_state(checkpoint)["model"])
     report(trial.scores())
 
 
@@ -151,6 +164,7 @@ def _train(trial: _Trial) -> None:
                 names.PEAK_LEARNING_RATE: config.peak_lr,
                 names.SAMPLES_PER_SECOND: config.batch_size / times.step_s,
                 names.LAST_STEP_SAMPLES_PER_SECOND: config.batch_size / times.last_step_s,
+                **trial.tokens_per_second(times.step_s),
                 names.TRAIN_SECONDS: times.total_s,
                 names.COMPILE_SECONDS: times.first_step_extra_s + compiling.seconds() - compiled_s,
                 names.EVAL_SECONDS: compiling.clock() - evaluation_began_at,
@@ -266,6 +280,11 @@ class _Trial:
         self._set_learning_rate_of(end - 1)  # which is reported; all steps may have been taken before an interruption
         return _Trained(loss_sum / ((end - start) * self.world), self._train_accuracy(), times)
 
+    def tokens_per_second(self, step_s: float) -> dict[str, float]:
+        """Return the throughput in tokens by its name, if the task counts tokens."""
+        tokens = self.task.tokens_per_sample * self.config.batch_size
+        return {names.TOKENS_PER_SECOND: tokens / step_s} if tokens else {}
+
     def end_interval(self) -> None:
         """Begin another interval with the next step: what this one was is about to be reported."""
         self._interval = None
@@ -291,16 +310,16 @@ class _Trial:
         """Take one optimizer step and return the mean loss of this rank's micro-batches, of which one is given."""
         self._set_learning_rate_of(self.steps_done)
         loss_sum = torch.zeros((), device=self.device)
-        for number in range(self.micro_batches):
-            if number:
-                batch = next(self._next_batches)
+        batches = self._step_batches(batch)
+        total = self._predictions_in(batches) if self.task.count is not None else None
+        for number, batch in enumerate(batches):
             with self._gradient_exchange(number):
                 with self.device_type.autocast(self.config.mixed_precision):
                     outputs = self.task.forward(self.train_model, batch).float()
                 # The loss is outside of autocast, as in evaluation: a Gaudi would compute products and means in
                 # bfloat16.
                 summed_loss, count = self.train_loss(outputs, batch)
-                loss = summed_loss / count / self.micro_batches
+                loss = summed_loss / count / self.micro_batches if total is None else summed_loss / total
                 loss.backward()
                 self.device_type.mark_step()
             loss_sum += loss.detach()
@@ -315,6 +334,17 @@ class _Trial:
         self.device_type.mark_step()
         self.optimizer.zero_grad()
         return loss_sum
+
+    def _step_batches(self, first: Batch) -> Iterable[Batch]:
+        """Return the micro-batches of a step; all of them at once if their predictions are counted before."""
+        rest = islice(self._next_batches, self.micro_batches - 1)
+        return chain([first], rest) if self.task.count is None else [first, *rest]
+
+    def _predictions_in(self, batches: Iterable[Batch]) -> torch.Tensor:
+        """Return the number of predictions in the batch of a step, for each worker its equal share."""
+        assert self.task.count is not None
+        counts = torch.stack([self.task.count(batch) for batch in batches]).sum().float()
+        return metrics.sum_over_ranks(counts) / self.world
 
     def scores(self, *, is_finite: bool = True) -> dict[str, float]:
         """Return loss and metrics of the validation data, and of the test data if there is any to score.
@@ -385,7 +415,9 @@ class _Trial:
         """Write to ``directory`` what the trial needs to continue, and what is needed to load the model elsewhere."""
         if self.task.describe is not None:
             self.task.describe(directory)
-        state = {"model": self.scored_model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        state = {"optimizer": self.optimizer.state_dict()}
+        if self.task.restore is None:
+            state["model"] = self.scored_model.state_dict()
         if self.average:
             state[TRAINED_MODEL] = self.bare_model.state_dict()
         if self._interval is not None:
@@ -402,7 +434,10 @@ class _Trial:
             return
         with checkpoint.as_directory() as directory:
             state = read_state(Path(directory))
-        self.bare_model.load_state_dict(state.get(TRAINED_MODEL, state["model"]))
+            if self.task.restore is not None:
+                self.task.restore(Path(directory))
+        if self.task.restore is None:
+            self.bare_model.load_state_dict(state.get(TRAINED_MODEL, state["model"]))
         if self.average:
             self.average.model.load_state_dict(state["model"])
         # The groups of an optimizer hold hyperparameters, which come from the configuration, and in habana's fused

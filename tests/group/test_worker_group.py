@@ -74,7 +74,7 @@ def test_a_baseline_trains_as_its_source_does_on_two_workers(group: Any, script:
         reports.append(group.next_report())
     group.save(str(end))
     metrics = [report["metrics"] for report in reports]
-    assert_as_published(script, trial, group.width, metrics, read_state(end)["model"], tmp_path)
+    assert_as_published(script, trial, group.width, metrics, end, tmp_path)
 
 
 def test_a_loop_that_seeds_nothing_draws_the_same_after_another_trial(group: Any, tmp_path: Path) -> None:

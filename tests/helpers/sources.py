@@ -1,4 +1,4 @@
-"""The five published runs as their sources compute them, in plain torch, and small enough for a test.
+"""The published runs as their sources compute them, in plain torch, and small enough for a test.
 
 Each has its source's optimizer, learning rates, loss and gradients. Weights to start from, batches and their order are
 this project's, and with two workers so is data-parallel training: gradients are averaged.
@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from safetensors.torch import load_file
 from scipy.ndimage import zoom
 from torch import nn
 from torch.optim import SGD
@@ -27,8 +28,10 @@ from gaudi_tune.base import names
 from gaudi_tune.data.images import NORMALIZATIONS, images_of, preparation
 from gaudi_tune.data.text import tokenized
 from gaudi_tune.recipes.loading import Batch, TrainSampler
+from gaudi_tune.training.checkpoint import read_state
 from gaudi_tune.training.fresh_start import fresh_start
 from tests.experiments.test_every_experiment import experiment_of
+from tests.helpers.llm_source import train_with_peft
 from trainables.resnet_network import build_resnet
 from trainables.vit import network_of
 from trainables.vit_network import build_vit
@@ -67,6 +70,8 @@ def source_trial(script: str, world: int, folder: Path) -> dict[str, Any]:
     small |= {"lr_for_batch": 0, "mixed_precision": "off", "compile": False, "loader_workers": 0, "seed": 3}
     if script == "tune_bert":
         small |= {"dropout": 0.0}
+    elif script == "tune_llm":
+        small |= {"packing": False, "padded_lengths": 1, "micro_batch": 8 // world, "warmup": WARMUP_STEPS / STEPS}
     else:
         small |= {"augment": False}
     if script == "tune_resnet18":
@@ -287,18 +292,22 @@ SOURCES = {
 
 
 def assert_as_published(
-    script: str, trial: dict[str, Any], world: int, reports: list[dict[str, Any]], state: dict[str, Any], folder: Path
+    script: str, trial: dict[str, Any], world: int, reports: list[dict[str, Any]], end: Path, folder: Path
 ) -> None:
-    """Check a trial's losses, accuracies and final weights against those of its source."""
-    expected, model = train_as_published(script, trial, world)
+    """Check a trial's losses, accuracies and final weights, in the checkpoint ``end``, against those of its source."""
+    config = experiment_of(script).config_class.from_dict(trial)
+    if script == "tune_llm":
+        state = load_file(end / "adapter_model.safetensors")
+        expected, weights = train_with_peft(config, world, EPOCHS, STEPS_PER_EPOCH, trial["val_samples"])
+    else:
+        state = read_state(end)["model"]
+        expected, model = train_as_published(script, trial, world)
+        weights = model.state_dict()
+        if isinstance(model, GoogleViT):
+            weights = model.state_in_transformers(config, folder / "trained.npz")
     for report, of_source in zip(reports, expected, strict=True):
         found = {name: report[name] for name in of_source}
         assert found == pytest.approx(of_source, rel=1e-5), f"{found}, and the source has {of_source}"
-    weights = model.state_dict()
-    if isinstance(model, GoogleViT):
-        weights = model.state_in_transformers(
-            experiment_of(script).config_class.from_dict(trial), folder / "trained.npz"
-        )
     assert set(weights) == set(state), set(weights) ^ set(state)
     for name, weight in weights.items():
         torch.testing.assert_close(state[name], weight, rtol=0, atol=1e-6, msg=f"{name}: {state[name]}, {weight}")

@@ -13,9 +13,10 @@ from typing import Any
 
 from gaudi_tune.base.errors import USER_CODE_ERRORS
 from gaudi_tune.group.clean.leftovers import Leftovers
-from gaudi_tune.group.clean.own_code import OwnCode
+from gaudi_tune.group.clean.own_code import OwnCode, is_own
 from gaudi_tune.group.clean.switches import Switches
 from gaudi_tune.training.fresh_start import fresh_start, release_memory
+from gaudi_tune.training.keep import forget_changed
 from gaudi_tune.training.noted_config import noted
 
 logger = logging.getLogger(__name__)
@@ -93,6 +94,7 @@ class Cleaner:
         try:
             self._leftovers.end()  # first, since it may run code of the trial
             self._switches.restore()
+            forget_changed(is_own)
             self._code.forget()
             release_memory()
             self.problems += self._leftovers.find()

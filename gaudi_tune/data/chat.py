@@ -1,0 +1,319 @@
+"""Conversations and other texts for language models: tokenized once per node, with the tokens that are answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gaudi_tune.base.errors import first_line
+from gaudi_tune.base.node_cache import fingerprint, prepare_once
+from gaudi_tune.base.words import shown
+from gaudi_tune.data.configs import ChatConfig, limited
+from gaudi_tune.data.held_out import Split, rows_of, rows_to_validate
+from gaudi_tune.data.packed_texts import PackedTexts, packed, write_texts
+from gaudi_tune.data.pretrained import encoder_config, positions
+from gaudi_tune.data.text import (
+    ABOUT_FILE,
+    TEXTS_AT_A_TIME,
+    TOKENIZER_FOLDER,
+    VALIDATION_SPLITS,
+    tables_of,
+    tokenizer_of,
+    written,
+)
+from gaudi_tune.data.text_files import Table
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+FORMS = (("messages",), ("prompt", "completion"), ("instruction", "output"), ("text",))
+"""The columns of each form of data. The first form counts of which a table has all columns."""
+COLUMNS = (*dict.fromkeys(name for form in FORMS for name in form), "input")
+CHAT_FORMAT = 1
+"""Version of the prepared data. It is raised when the data of the same conversations changes."""
+ALPACA = (
+    "Below is an instruction that describes a task{}. Write a response that appropriately completes the request.\n\n"
+    "### Instruction:\n{}\n\n{}### Response:\n"
+)
+"""The prompt of Stanford Alpaca (Taori et al. 2023), for tokenizers without a chat template."""
+
+
+class Rendered(NamedTuple):
+    """A conversation as one text."""
+
+    text: str
+    answers: list[tuple[int, int]]
+    """The place of each answer in it: its first character, and the one after its last."""
+    special_tokens: bool
+    """Whether the tokenizer adds its own tokens, such as that for the beginning; a chat template has them."""
+
+
+@dataclass(frozen=True)
+class ChatData:
+    """Tokenized conversations in the node's cache."""
+
+    folder: Path
+    sizes: dict[str, int]
+    """Number of samples in each split: ``train``, ``val``, and ``test`` if test data is held out."""
+    tokens: dict[str, int]
+    """Number of tokens in each split, without padding."""
+    answer_tokens: dict[str, int]
+    """Number of tokens in answers, of which the loss is the mean, in each split."""
+    model: dict[str, Any]
+    """The model's configuration, as ``config.json`` has it."""
+    notes: list[str] = field(default_factory=list)
+    """Remarks on how the data was read, for the user."""
+
+    @property
+    def tokenizer(self) -> Path:
+        """The tokenizer's folder."""
+        return self.folder / TOKENIZER_FOLDER
+
+    def split(self, name: Split, config: ChatConfig) -> PackedTexts:
+        """Return the samples of a split."""
+        return PackedTexts(self.folder, name, config.max_length, config.packing, config.padded_lengths)
+
+
+def chat_data(config: ChatConfig) -> ChatData:
+    """Return the tokenized conversations of ``config``. They are tokenized if this node has not done so yet.
+
+    Raises:
+        ValueError: The data, the model or its tokenizer cannot be used; the message says why, and what to give instead.
+    """
+    names = ("max_length", "packing", "train_samples", "val_samples", "hold_out")
+    key = {name: getattr(config, name) for name in names}
+    key |= {name: fingerprint(getattr(config, name)) for name in ("data", "model", "chat_template")}
+    folder = prepare_once("chat", {**key, "format": CHAT_FORMAT}, lambda new_folder: _prepare(config, new_folder))
+    return ChatData(folder=folder, **json.loads((folder / ABOUT_FILE).read_text()))
+
+
+def chat_tokenizer(config: ChatConfig) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of the model, with the configuration's chat template.
+
+    Raises:
+        ValueError: There is no such model, or its tokenizer cannot be used.
+    """
+    tokenizer = tokenizer_of(config.model)
+    if not tokenizer.is_fast:
+        raise ValueError(
+            f"--model {config.model}: its tokenizer does not say where tokens are in a text; give a fast one"
+        )
+    if tokenizer.eos_token is None:
+        raise ValueError(f"--model {config.model}: its tokenizer has no token for the end of a text; set eos_token")
+    if config.chat_template:
+        tokenizer.chat_template = Path(config.chat_template).expanduser().read_text(encoding="utf-8")
+    return tokenizer
+
+
+def _prepare(config: ChatConfig, folder: Path) -> None:
+    model = encoder_config(config.model)
+    limit = positions(model)
+    if limit is not None and config.max_length > limit:
+        raise ValueError(f"max_length must be at most the {limit} positions of {config.model}, got {config.max_length}")
+    tokenizer = chat_tokenizer(config)
+    try:
+        tables, notes = tables_of(config.data, COLUMNS)
+        rows = {split: [row for table in parts for row in _rows(table, tokenizer)] for split, parts in tables.items()}
+        splits = _splits(config, rows, notes)
+    except ValueError as error:
+        raise ValueError(f"--data {config.data}: {error}") from error
+    about: dict[str, Any] = {"sizes": {}, "tokens": {}, "answer_tokens": {}, "model": model.to_dict()}
+    for split, all_rows in splits.items():
+        count = config.train_samples if split == "train" else config.val_samples
+        if count and count < len(all_rows):
+            notes.append(limited("conversations", split, count, len(all_rows)))
+        texts = _tokenize(config, tokenizer, split, all_rows[: count or None], notes)
+        samples = packed([len(ids) for ids, _ in texts], config.max_length) if config.packing else None
+        about["sizes"][split] = len(texts if samples is None else samples)
+        about["tokens"][split], about["answer_tokens"][split] = write_texts(folder, split, texts, samples)
+    about["notes"] = notes
+    (folder / ABOUT_FILE).write_text(json.dumps(about, default=str))
+    tokenizer.save_pretrained(folder / TOKENIZER_FOLDER)
+
+
+def _splits(config: ChatConfig, rows: dict[str, list[Rendered]], notes: list[str]) -> dict[str, list[Rendered]]:
+    """Return training and validation data, and test data if it is held out."""
+    if not rows.get("train"):
+        raise ValueError("there is nothing to train on; give a split or file 'train' with rows")
+    validation = next((name for name in VALIDATION_SPLITS if rows.get(name)), None)
+    splits = {"train": rows["train"], "val": rows[validation] if validation else []}
+    if validation is None:
+        held_out = {*rows_to_validate(np.zeros(len(rows["train"]))).tolist()}
+        splits = {"train": [], "val": []}
+        for number, row in enumerate(rows["train"]):
+            splits["val" if number in held_out else "train"].append(row)
+        notes.append("there is no validation part: a fifth of the conversations serves for it")
+    elif validation == "test":
+        notes.append("there is no validation part: the test part serves for it")
+    if config.hold_out and validation == "validation" and rows.get("test"):
+        splits["test"] = rows["test"]
+    elif config.hold_out:
+        alike, whole = np.zeros(len(splits["val"])), splits["val"]
+        splits["val"] = [whole[row] for row in rows_of("val", alike)]
+        splits["test"] = [whole[row] for row in rows_of("test", alike)]
+        notes.append("half of the validation conversations are held out for the confirmation")
+    if not splits["val"]:
+        raise ValueError("there is nothing to validate on; give more rows, or a split or file 'validation'")
+    texts = {split: {row.text for row in part} for split, part in splits.items()}
+    for split, other in (("val", "train"), ("test", "train"), ("test", "val")):
+        if common := len(texts.get(split, set()) & texts[other]):
+            notes.append(f"{common} conversations of {split} are the same as conversations of {other}")
+    return splits
+
+
+def _rows(table: Table, tokenizer: PreTrainedTokenizerBase) -> Iterator[Rendered]:
+    """Yield the conversations of a table, each as one text.
+
+    Raises:
+        ValueError: The table has none of the forms, or a row cannot be used.
+    """
+    form = next((form for form in FORMS if all(name in table.values for name in form)), None)
+    if form is None:
+        wanted = "; or ".join(" and ".join(form) for form in FORMS)
+        raise ValueError(f"{table.place} has the columns {', '.join(table.columns)}; it must have {wanted}")
+    names = [*form, "input"] if "input" in table.values and form[0] == "instruction" else [*form]
+    render = _RENDER[form[0]]
+    for number, values in enumerate(zip(*(table.values[name] for name in names), strict=True), 1):
+        try:
+            yield render(tokenizer, dict(zip(names, values, strict=True)))
+        except ValueError as error:  # noqa: PERF203
+            raise ValueError(f"row {number} of {table.place} (the first is 1) {error}") from error
+
+
+def _of_messages(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) -> Rendered:
+    return render_chat(tokenizer, _messages(row["messages"], "messages"))
+
+
+def _of_completion(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) -> Rendered:
+    prompt, completion = row["prompt"], row["completion"]
+    if isinstance(prompt, list):
+        messages = _messages(prompt, "prompt")
+        return render_chat(tokenizer, [*messages, *_messages(completion, "completion")], first=len(messages))
+    return _continued(tokenizer, written(prompt, "prompt", "a prompt"), written(completion, "completion", "an answer"))
+
+
+def _of_instruction(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) -> Rendered:
+    instruction = written(row["instruction"], "instruction", "an instruction")
+    answer, context = written(row["output"], "output", "an answer"), str(row.get("input") or "").strip()
+    if tokenizer.chat_template is None:
+        given = (", paired with an input that provides further context", f"### Input:\n{context}\n\n")
+        paired, part = given if context else ("", "")
+        return _continued(tokenizer, ALPACA.format(paired, instruction, part), answer)
+    question = f"{instruction}\n\n{context}" if context else instruction
+    return render_chat(tokenizer, [{"role": "user", "content": question}, {"role": "assistant", "content": answer}])
+
+
+def _of_text(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) -> Rendered:
+    return _continued(tokenizer, "", written(row["text"], "text", "a text"))
+
+
+_RENDER: dict[str, Callable[[PreTrainedTokenizerBase, Mapping[str, Any]], Rendered]] = {
+    "messages": _of_messages, "prompt": _of_completion, "instruction": _of_instruction, "text": _of_text,
+}  # fmt: skip
+
+
+def _continued(tokenizer: PreTrainedTokenizerBase, prompt: str, answer: str) -> Rendered:
+    text = f"{prompt}{answer}{tokenizer.eos_token}"
+    return Rendered(text, [(len(prompt), len(text))], special_tokens=True)
+
+
+def _messages(value: Any, column: str) -> list[dict[str, Any]]:
+    if not (isinstance(value, list) and value and all(isinstance(m, dict) and "role" in m for m in value)):
+        raise ValueError(f"has {column} that are no list of messages, each with a role and a content")
+    return [{name: part for name, part in message.items() if part is not None} for message in value]
+
+
+def render_chat(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, Any]], first: int = 0) -> Rendered:
+    """Return a conversation in the tokenizer's chat template. The assistant's messages are the answers.
+
+    Where a template writes an earlier answer in another way once the conversation goes on, as some do that leave out
+    the thinking, that answer is not trained.
+
+    Args:
+        tokenizer: The tokenizer.
+        messages: What was said, each with a ``role`` and a ``content``.
+        first: The number of the first message that may be an answer.
+
+    Raises:
+        ValueError: There is no template, or it does not take the conversation, or there is no answer.
+    """
+    from jinja2 import TemplateError
+
+    if tokenizer.chat_template is None:
+        raise ValueError(
+            "is a conversation, and the tokenizer has no chat template; take a model for chats, or --set "
+            "chat_template=FILE, or data with prompt and completion"
+        )
+
+    def text_of(count: int, **options: Any) -> str:
+        text: str = tokenizer.apply_chat_template(list(messages[:count]), tokenize=False, **options)
+        return text
+
+    try:
+        text, answers = text_of(len(messages)), []
+        for number, message in enumerate(messages[first:], first):
+            if message["role"] == "assistant":
+                before, after = text_of(number, add_generation_prompt=True), text_of(number + 1)
+                if text.startswith(before) and text.startswith(after):
+                    answers.append((len(before), len(after)))
+    except TemplateError as error:
+        raise ValueError(f"does not fit the chat template ({first_line(error)})") from error
+    if not answers:
+        raise ValueError("has no message of the assistant to learn")
+    return Rendered(text, answers, special_tokens=False)
+
+
+def _tokenize(
+    config: ChatConfig, tokenizer: PreTrainedTokenizerBase, split: str, rows: Sequence[Rendered], notes: list[str]
+) -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    """Return each conversation's tokens, and which of them are in answers. Those without any are left out."""
+    texts, cut = [], 0
+    for start in range(0, len(rows), TEXTS_AT_A_TIME):
+        for row, (ids, offsets) in zip(
+            rows[start : start + TEXTS_AT_A_TIME],
+            _encoded(tokenizer, rows[start : start + TEXTS_AT_A_TIME]),
+            strict=True,
+        ):
+            begins = offsets[:, 0]
+            answers = np.zeros(len(ids), dtype=bool)
+            for first, end in row.answers:
+                answers |= (begins >= first) & (begins < end)
+            answers[:1] = False  # nothing comes before it from which it could be told
+            cut += len(ids) > config.max_length
+            if answers[: config.max_length].any():
+                texts.append((ids[: config.max_length], answers[: config.max_length]))
+    if cut:
+        notes.append(
+            f"{cut} of {len(rows)} conversations of {split} have more than {config.max_length} tokens, and are cut"
+        )
+    if len(texts) < len(rows):
+        notes.append(
+            f"{len(rows) - len(texts)} of {len(rows)} conversations of {split} have no answer, and are left out"
+        )
+    if not texts:
+        raise ValueError(
+            f"--data {config.data}: no conversation of {split} has an answer in its first {config.max_length} tokens; "
+            f"--set max_length=N takes more"
+        )
+    return texts
+
+
+def _encoded(
+    tokenizer: PreTrainedTokenizerBase, rows: Sequence[Rendered]
+) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    """Yield the tokens of each text, and where they begin and end in it."""
+    encoded = tokenizer(
+        [row.text for row in rows],
+        add_special_tokens=rows[0].special_tokens,
+        return_offsets_mapping=True,
+        return_attention_mask=False,
+    )
+    for row, ids, offsets in zip(rows, encoded["input_ids"], encoded["offset_mapping"], strict=True):
+        if row.special_tokens != rows[0].special_tokens:
+            raise ValueError(f"a split has chats and plain texts, such as {shown(row.text)}; give it one form")
+        yield np.asarray(ids, dtype=np.int32), np.asarray(offsets, dtype=np.int64).reshape(-1, 2)

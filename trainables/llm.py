@@ -1,0 +1,366 @@
+"""Instruction tuning of a causal language model: a LoRA adapter is trained on the answers of conversations.
+
+The base model is frozen, and stays on the device from trial to trial.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from gaudi_tune.base.process import no_collection
+from gaudi_tune.data.configs import ChatConfig
+from gaudi_tune.data.pretrained import check_model
+from gaudi_tune.devices.device import DeviceType
+from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
+from gaudi_tune.recipes.schedules import Schedule
+from gaudi_tune.recipes.training_config import check_batch, num_micro_batches
+from gaudi_tune.training.keep import keep
+from trainables.attention import AttentionConfig, choose_attention
+from trainables.llm_memory import TOKENS_AT_A_TIME, MemoryNeed, memory_need
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+    from peft import PeftModel
+    from torch import nn
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from gaudi_tune.recipes.loading import Batch
+
+VAL_PERPLEXITY = "val_perplexity"
+"""Perplexity of the held-out answers: e to the power of the mean loss of their tokens."""
+EVAL_TOKENS = 2**14
+"""Most tokens in one forward pass of validation."""
+NEW_TOKENS = 128
+"""Most tokens that the model in MLflow answers with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlmConfig(ChatConfig, AttentionConfig):
+    """Hyperparameters and settings of one LoRA trial."""
+
+    rank: int
+    """Rank of the adapter's matrices."""
+    alpha_ratio: float
+    """LoRA's alpha, as a multiple of ``rank``: the factor by which the adapter's output is multiplied."""
+    target: Literal["all", "attention", "mlp"]
+    """The linear layers that get an adapter: all of them but the head, or those of attention or of the MLPs."""
+    dropout: float
+    """Dropout probability of an adapter's input."""
+    decayed: Literal["all", "weights"] = "all"
+    """What ``weight_decay`` acts on. Adapters have no norms and biases."""
+    gradient_checkpointing: bool = False
+    """Whether activations are computed again in the backward pass: a third more time, for much less memory."""
+    device_gb: float = 0.0
+    """Memory of a device, in 10^9 bytes: a trial that would need more is refused before the sweep begins. 0: the plan
+    only says what a trial needs."""
+
+    def make_schedule(self) -> Schedule:
+        """Return the schedule, whose first step of the warm-up has a learning rate of 0, as in transformers."""
+        return replace(super().make_schedule(), warmup_from_zero=True)
+
+    def graph(self, workers: int) -> dict[str, Any]:
+        """Return what the graphs of the model depend on."""
+        shapes = {name: getattr(self, name) for name in ("rank", "target", "gradient_checkpointing")}
+        return super().graph(workers) | shapes | self.graph_of_dropout(self.dropout)
+
+    def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
+        """Return None."""
+        return None
+
+    def why_not_exact(self, device: DeviceType, workers: int, wider: int) -> str | None:
+        """Return a reason if there is dropout, which would be drawn differently."""
+        return "each worker draws its own dropout" if self.dropout else None
+
+    def rules(self) -> dict[str, bool]:
+        """Return each rule in words, and whether the values keep it."""
+        return super().rules() | {
+            "rank must be at least 1": self.rank >= 1,
+            "alpha_ratio must be above 0 and finite": 0 < self.alpha_ratio < math.inf,
+            "dropout must be from 0 to below 1": 0 <= self.dropout < 1,
+            "device_gb must not be negative": self.device_gb >= 0,
+        }
+
+    def memory(self, model: dict[str, Any], workers: int, bytes_of_base: int) -> MemoryNeed:
+        """Return what a trial needs of its device's memory, for the model's configuration."""
+        samples = self.batch_size // workers // num_micro_batches(self, workers)
+        return memory_need(
+            model,
+            rank=self.rank,
+            target=self.target,
+            samples=samples,
+            length=self.max_length,
+            dropout=self.dropout > 0,
+            checkpointing=self.gradient_checkpointing,
+            bytes_of_base=bytes_of_base,
+        )
+
+
+def train_loop(config: dict[str, Any]) -> None:
+    """Train one trial, as an ordinary Ray Train loop. ``config`` has the fields of :class:`LlmConfig`."""
+    from gaudi_tune.data.chat import chat_data
+    from gaudi_tune.recipes.loop import Task, train
+    from gaudi_tune.training.fresh_start import fresh_start
+
+    llm = LlmConfig.from_dict(config)
+    fresh_start(llm.seed)
+    with no_collection():
+        data = chat_data(llm)
+        model = _with_adapter(llm)
+    samples = data.split("train", llm)
+    task = Task(
+        model=model,
+        forward=_token_losses,
+        train_data=samples,
+        val_data=data.split("val", llm),
+        test_data=data.split("test", llm) if llm.hold_out else None,
+        loss=lambda losses, batch: (losses.sum(), _learned(batch).sum()),
+        count=lambda batch: _learned(batch).sum(),
+        predict=lambda losses, batch: (losses.double().sum(dim=1), _learned(batch).sum(dim=1)),
+        metrics={VAL_PERPLEXITY: Perplexity},
+        describe=partial(_describe, model, data.tokenizer),
+        restore=partial(_restore, model),
+        eval_batch=max(1, EVAL_TOKENS // llm.max_length),
+        tokens_per_sample=float(samples.lengths.mean()),
+    )
+    train(task, llm)
+
+
+def check(config: LlmConfig) -> list[str]:
+    """Check that data and model can be used, prepare the data if this node lacks it, and return lines that describe
+    them.
+
+    Raises:
+        ValueError: The data or the model cannot be used, or a trial does not fit a device; the message says why, and
+            what to give instead.
+    """
+    from gaudi_tune.data.chat import chat_data
+
+    check_model(config.model)
+    data = chat_data(config)
+    check_batch(config, workers=1, samples=data.sizes["train"])
+    kind = "packed samples" if config.packing else "conversations"
+    parts = [f"{size} {kind} of {split}" for split, size in data.sizes.items()]
+    share = data.answer_tokens["train"] / data.tokens["train"]
+    need = config.memory(data.model, 1, 4 if config.mixed_precision == "off" else 2)
+    lines = [
+        f"data: {config.data}: {', '.join(parts)}; {data.tokens['train']} tokens to train on, {share:.0%} in answers",
+        *(f"data: {note}" for note in data.notes),
+        f"model: {config.model}: {data.model['model_type']}, {need.parameters / 1e6:.4g} million parameters, "
+        f"{config.max_length} tokens at most",
+        f"memory: {need}",
+    ]
+    if config.device_gb and need.total > config.device_gb * 1e9:
+        raise ValueError(
+            f"device_gb={config.device_gb:g}: a trial needs {need}; take a smaller --set micro_batch or max_length, or "
+            f"gradient_checkpointing=true"
+        )
+    return lines
+
+
+def load_model(
+    checkpoint: str | Path, *, base: str | None = None, merge: bool = False
+) -> tuple[PreTrainedModel | PeftModel, PreTrainedTokenizerBase]:
+    """Return the model with its adapter (in evaluation mode, on the CPU) and its tokenizer from a checkpoint's folder.
+
+    Args:
+        checkpoint: The folder.
+        base: The base model, where it is no longer where it was in training.
+        merge: Whether to add the adapter to the weights, and return a plain model of transformers. Its
+            ``save_pretrained`` writes a folder that needs no peft.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint in the folder.
+    """
+    from peft import PeftConfig, PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = Path(checkpoint)
+    if not (folder / "adapter_config.json").is_file():
+        raise FileNotFoundError(f"no checkpoint in {folder}: adapter_config.json is missing")
+    source = base or PeftConfig.from_pretrained(str(folder)).base_model_name_or_path
+    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(source, dtype="auto"), folder)
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
+    return (model.merge_and_unload() if merge else model).eval(), tokenizer
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A trained model that answers questions."""
+
+    model: PreTrainedModel | PeftModel
+    tokenizer: PreTrainedTokenizerBase
+    packages: tuple[str, ...] = ("filelock", "numpy", "pandas", "pydantic", "torch", "transformers", "peft")
+    """Packages that must be installed to load it, by their names in pip."""
+
+    @property
+    def example(self) -> pd.DataFrame:
+        """A row of input."""
+        import pandas as pd
+
+        return pd.DataFrame({"prompt": ["What is learning_rate in sklearn?"]})
+
+    def predict(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return a row with the ``answer`` to each row's prompt, the most probable token after the other.
+
+        Raises:
+            ValueError: The table's first column has another name.
+        """
+        import pandas as pd
+        import torch
+
+        name = table.columns[0]
+        if name not in ("prompt", 0):  # MLflow turns a list into column 0
+            raise ValueError(f"the (first) column must be 'prompt', but it is {name!r}")
+        answers = []
+        for prompt in table[name]:
+            text = str(prompt)
+            if self.tokenizer.chat_template is not None:
+                chat = [{"role": "user", "content": text}]
+                text = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+            inputs = self.tokenizer(
+                text, return_tensors="pt", add_special_tokens=self.tokenizer.chat_template is None,
+                return_token_type_ids=False,
+            )  # fmt: skip
+            with torch.inference_mode():
+                tokens = self.model.generate(
+                    **inputs, max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=self.tokenizer.eos_token_id,
+                    pad_token_id=self.tokenizer.pad_token_id or self.tokenizer.eos_token_id,
+                )  # fmt: skip
+            new = tokens[0, inputs["input_ids"].shape[1] :]
+            answers.append(self.tokenizer.decode(new, skip_special_tokens=True))
+        return pd.DataFrame({"answer": answers}, index=table.index)
+
+
+def predictor(checkpoint: Path) -> Answers:
+    """Return a model that generates text, with its adapter.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint in the folder.
+    """
+    return Answers(*load_model(checkpoint))
+
+
+class Perplexity:
+    """A metric of losses, summed for each sample, and of the numbers of their tokens."""
+
+    def compute(self, predictions: torch.Tensor, references: torch.Tensor) -> dict[str, float]:
+        """Return e to the power of the mean loss."""
+        return {"perplexity": float((predictions.sum() / references.sum()).exp())}
+
+
+def _with_adapter(config: LlmConfig) -> PeftModel:
+    """Return the base model, which stays on the device, with a new adapter."""
+    from peft import LoraConfig, get_peft_model
+
+    from gaudi_tune.training.fresh_start import seed_everything
+
+    device = worker_device()
+    mixes = {"auto": DEVICE_TYPES[device.type].bf16, "bf16": True, "off": False}[config.mixed_precision]
+    dtype = "bf16" if mixes else "fp32"
+    base = keep("base model", partial(_base, config.model, dtype, device), made_of=(config.model, dtype, device))
+    if config.gradient_checkpointing:
+        base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    seed_everything(config.seed)  # whether or not the base was loaded, which may draw numbers
+    adapter = LoraConfig(
+        r=config.rank,
+        lora_alpha=config.alpha_ratio * config.rank,  # type: ignore[arg-type]  # peft divides it by the rank
+        lora_dropout=config.dropout,
+        target_modules=_targets(base, config.target),
+        task_type="CAUSAL_LM",
+    )
+    if config.evaluate:  # a checkpoint's adapter has a shape of its own
+        adapter = LoraConfig.from_pretrained(config.evaluate)
+    model: PeftModel = get_peft_model(base, adapter)
+    choose_attention(model, config)  # also the adapter's dropout, where graphs are compiled
+    return model
+
+
+def _base(model: str, dtype: str, device: torch.device) -> PreTrainedModel:
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    precision = torch.bfloat16 if dtype == "bf16" else torch.float32
+    base: PreTrainedModel = AutoModelForCausalLM.from_pretrained(model, dtype=precision)
+    base.config.use_cache = False
+    return base.requires_grad_(False).to(device)
+
+
+def _targets(base: nn.Module, target: str) -> list[str] | str:
+    """Return the names of the linear layers that get an adapter, as peft takes them."""
+    if target == "all":
+        return "all-linear"
+    from torch import nn
+    from transformers.pytorch_utils import Conv1D
+
+    head = base.get_output_embeddings()  # type: ignore[operator]
+    linear = {
+        name for name, module in base.named_modules() if isinstance(module, nn.Linear | Conv1D) and module is not head
+    }
+    of_attention = {name for name in linear if "attn" in name or "attention" in name}
+    wanted = {name.rpartition(".")[2] for name in (of_attention if target == "attention" else linear - of_attention)}
+    if not wanted:
+        raise ValueError(f"target={target}: the model has no such linear layer; take target=all")
+    return sorted(wanted)
+
+
+def _token_losses(model: nn.Module, batch: Batch) -> torch.Tensor:
+    """Return the loss of each token that is learned, in float32, and 0 for the others: of shape (n, length - 1)."""
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
+    logits = model(**inputs, use_cache=False).logits[:, :-1]
+    labels = batch["labels"][:, 1:]
+    parts = zip(logits.flatten(0, 1).split(TOKENS_AT_A_TIME), labels.flatten().split(TOKENS_AT_A_TIME), strict=True)
+    # In float32, as a Gaudi would compute it in bfloat16 within autocast. Some tokens at a time, and again in the
+    # backward pass: the logits of all tokens in float32 may take more memory than the model.
+    with torch.autocast(logits.device.type, enabled=False):
+        losses = [checkpoint(_cross_entropy, *part, use_reentrant=False, preserve_rng_state=False) for part in parts]
+    return torch.cat(losses).view(labels.shape)
+
+
+def _cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    import torch.nn.functional as F  # noqa: N812
+
+    from gaudi_tune.data.packed_texts import IGNORED
+
+    return F.cross_entropy(logits.float(), labels, reduction="none", ignore_index=IGNORED)
+
+
+def _learned(batch: Batch) -> torch.Tensor:
+    from gaudi_tune.data.packed_texts import IGNORED
+
+    return batch["labels"][:, 1:] != IGNORED
+
+
+def _describe(model: PeftModel, tokenizer: Path, directory: Path) -> None:
+    """Write the adapter, as peft reads it, and the tokenizer."""
+    model.save_pretrained(str(directory), save_embedding_layers=False)
+    (directory / "README.md").unlink(missing_ok=True)  # an empty model card
+    shutil.copytree(tokenizer, directory, dirs_exist_ok=True)
+
+
+def _restore(model: PeftModel, directory: Path) -> None:
+    """Read the adapter that :func:`_describe` has written.
+
+    Raises:
+        ValueError: It has another shape.
+    """
+    from peft import set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    try:
+        loaded: Any = set_peft_model_state_dict(model, load_file(directory / "adapter_model.safetensors"))
+    except RuntimeError as error:
+        raise ValueError(f"the adapter in {directory} has another rank or other layers") from error
+    if loaded.unexpected_keys:
+        raise ValueError(f"the adapter in {directory} has layers that this one lacks")

@@ -1,0 +1,127 @@
+"""How much memory of a device a LoRA trial needs, from the model's configuration. It imports nothing.
+
+python -m trainables.llm_memory      # prints the table of docs/llm.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+BYTES_OF_ADAPTER = 16
+"""Bytes of a parameter of the adapter: itself, its gradient, and two moments of AdamW, in float32."""
+TOKENS_AT_A_TIME = 1024
+"""Tokens whose logits are in float32 at a time: with 128,256 words, 0.5 GB, and two or three times as much with the
+gradients."""
+MODELS = {
+    "Qwen2.5 0.5B": (896, 24, 4864, 151936, 14, 2, True),
+    "Llama 3.2 1B": (2048, 16, 8192, 128256, 32, 8, True),
+    "Llama 3.2 3B": (3072, 28, 8192, 128256, 24, 8, True),
+    "Llama 3.1 8B": (4096, 32, 14336, 128256, 32, 8, False),
+}
+"""Width, layers, width of the MLPs, vocabulary, heads, heads of keys and values, and whether the head is the embedding,
+as in the models' ``config.json``."""
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """Bytes of a device's memory that a trial needs on each of its workers."""
+
+    parameters: int
+    """Parameters of the base model."""
+    base: int
+    adapter: int
+    """The adapter with its gradients and AdamW's moments."""
+    activations: int
+    logits: int
+    """Logits, their gradients, and those of some tokens in float32."""
+
+    @property
+    def total(self) -> int:
+        """All of it, without what the device's software takes for itself."""
+        return self.base + self.adapter + self.activations + self.logits
+
+    def __str__(self) -> str:
+        parts = {"base": self.base, "adapter": self.adapter, "activations": self.activations, "logits": self.logits}
+        shares = ", ".join(f"{name} {value / 1e9:.2f}" for name, value in parts.items())
+        return f"about {self.total / 1e9:.2f} GB of a device ({shares})"
+
+
+def memory_need(
+    model: Mapping[str, Any],
+    *,
+    rank: int,
+    target: Literal["all", "attention", "mlp"] = "all",
+    samples: int,
+    length: int,
+    dropout: bool = False,
+    checkpointing: bool = False,
+    bytes_of_base: int = 2,
+) -> MemoryNeed:
+    """Return what a trial needs of its device's memory.
+
+    It is exact for the weights of Llama and the like, and an estimate for other families. What a layer keeps for the
+    backward pass was counted with torch's hooks for saved tensors; a test repeats the count.
+
+    Args:
+        model: The model's configuration, as ``config.json`` has it.
+        rank: The adapter's rank.
+        target: Which linear layers have one.
+        samples: Samples of a micro-batch.
+        length: Tokens of each.
+        dropout: Whether the adapter has dropout.
+        checkpointing: Whether the backward pass computes activations again.
+        bytes_of_base: Bytes of a weight of the base, and of an activation: 2 for bfloat16, 4 for float32.
+    """
+    width, layers = _first(model, "hidden_size", "n_embd", "d_model"), _first(model, "num_hidden_layers", "n_layer")
+    heads = _first(model, "num_attention_heads", "n_head")
+    inner = model.get("intermediate_size") or model.get("n_inner") or 4 * width
+    head_size = model.get("head_dim") or width // heads
+    queries, keys = heads * head_size, (model.get("num_key_value_heads") or heads) * head_size
+    attention = [(width, queries), (width, keys), (width, keys), (queries, width)]
+    mlp = [(width, inner), (width, inner), (inner, width)]
+    embeddings = model["vocab_size"] * width * (1 if model.get("tie_word_embeddings") else 2)
+    parameters = layers * (sum(a * b for a, b in attention + mlp) + 2 * width) + embeddings + width
+    adapted = {"all": attention + mlp, "attention": attention, "mlp": mlp}[target]
+    adapter = layers * sum(rank * (a + b) for a, b in adapted)
+    # Bytes a token and layer, in bfloat16: norms in float32, rotations, attention, the gated MLP; and of each adapter
+    # the output of its first matrix.
+    of_layer = 18 * width + 8 * inner + 6 * queries + 4 * keys + 4.5 * rank * len(adapted)
+    of_layer += 4 * sum(a for a, _ in adapted) if dropout else 0
+    kept = 2 * width * layers + of_layer if checkpointing else of_layer * layers
+    tokens, scale = samples * length, bytes_of_base / 2
+    return MemoryNeed(
+        parameters=parameters,
+        base=parameters * bytes_of_base,
+        adapter=adapter * BYTES_OF_ADAPTER,
+        activations=int(tokens * kept * scale),
+        logits=int(model["vocab_size"] * (4 * tokens * scale + 12 * min(tokens, TOKENS_AT_A_TIME))),
+    )
+
+
+def _first(model: Mapping[str, Any], *names: str) -> int:
+    return int(next(model[name] for name in names if model.get(name)))
+
+
+def table(samples: int = 4, length: int = 2048) -> str:
+    """Return the table of ``docs/llm.md``: GB of a device by model and rank, for one micro-batch."""
+    lines = [
+        "| model | rank 8 | rank 64 | rank 64, gradient checkpointing | adapter's file at rank 64 |",
+        "|---|---|---|---|---|",
+    ]
+    for name, (width, layers, inner, vocabulary, heads, keys, tied) in MODELS.items():
+        model = {
+            "hidden_size": width, "num_hidden_layers": layers, "intermediate_size": inner, "vocab_size": vocabulary,
+            "num_attention_heads": heads, "num_key_value_heads": keys, "tie_word_embeddings": tied,
+        }  # fmt: skip
+        sizes = {"samples": samples, "length": length}
+        small, large = (memory_need(model, rank=rank, **sizes) for rank in (8, 64))  # type: ignore[arg-type]
+        again = memory_need(model, rank=64, checkpointing=True, **sizes)  # type: ignore[arg-type]
+        totals = " | ".join(f"{need.total / 1e9:.1f}" for need in (small, large, again))
+        lines.append(f"| {name} ({small.parameters / 1e9:.2f}B) | {totals} | {large.adapter / 4e6:.0f} MB |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())
