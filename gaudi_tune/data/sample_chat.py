@@ -34,7 +34,7 @@ CHAT_TEMPLATE = (
 
 def sample_chat() -> Path:
     """Return a folder with ``train.jsonl`` and ``test.jsonl`` (``instruction`` and ``output``), made once per node."""
-    return prepare_once("docstring-parameters", _versions(), _write_conversations)
+    return prepare_once("docstring-parameters", {**_versions(), "count": CONVERSATIONS}, _write_conversations)
 
 
 def sample_llm() -> Path:
