@@ -64,6 +64,14 @@ def test_a_used_group_gives_the_numbers_of_a_fresh_one(
     assert [report[names.EPOCH] for report in first_run] == [1, 2]
 
 
+def test_what_is_kept_stays_until_a_trial_has_changed_it(group: Any) -> None:
+    made = [
+        group.start_trial({"loop": "keeping", "changes": changes}, None)["metrics"]["made"]
+        for changes in (False, True, False, False)
+    ]
+    assert made == [1, 0, 1, 0]
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_baseline_trains_as_its_source_does_on_two_workers(group: Any, script: str, tmp_path: Path) -> None:
     if group.width == 1:

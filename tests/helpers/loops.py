@@ -32,6 +32,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from gaudi_tune.devices.cpu import CPU, Cpu
 from gaudi_tune.devices.find import worker_device
 from gaudi_tune.group import worker_group
+from gaudi_tune.training.keep import keep
 from gaudi_tune.training.session import get_checkpoint, get_context, report, trial_folder
 from gaudi_tune.training.trial_config import TrialConfig
 
@@ -152,12 +153,28 @@ def any_loop(config: dict[str, Any]) -> None:
         writing_now_and_then,
         leaking,
         lingering,
+        keeping,
     )
     here = {function.__name__: function for function in own}
     if loop in ("hugging_face", "lightning"):
         here = importlib.import_module("tests.helpers.trainer_loops").LOOPS  # takes seconds to import
     train_loop = here[loop] if loop in here else importlib.import_module(f"trainables.{loop}").train_loop
     train_loop(rest)
+
+
+def keeping(config: dict[str, Any]) -> None:
+    """Report whether zeros had to be made, and with ``changes`` change one of those that are kept."""
+    made: list[int] = []
+
+    def make() -> dict[str, torch.Tensor]:
+        made.append(1)
+        return {"weight": torch.zeros(1000)}
+
+    weight = keep("zeros", make)["weight"]
+    assert not weight.any()
+    if config["changes"]:
+        weight.data[3] = 1.0
+    report({"made": len(made)})
 
 
 def untidy(config: dict[str, Any]) -> None:
