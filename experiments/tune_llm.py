@@ -18,7 +18,7 @@ def full_settings() -> dict[str, object]:
 
 def sample_settings() -> dict[str, object]:
     """Make the data and the model of the sample recipe, and return its settings."""
-    small = {"max_length": 64, "padded_lengths": 1, "packing": True}
+    small = {"max_length": 64, "packing": True, "eval_batch": 64}
     return {"data": str(sample_chat()), "model": str(sample_llm()), **small}
 
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 VAL_PERPLEXITY = "val_perplexity"
 """Perplexity of the held-out answers: e to the power of the mean loss of their tokens."""
-EVAL_TOKENS = 2**14
-"""Most tokens in one forward pass of validation."""
 NEW_TOKENS = 128
 """Most tokens that the model in MLflow answers with."""
 
@@ -54,6 +52,8 @@ class LlmConfig(ChatConfig, AttentionConfig):
     """Dropout probability of an adapter's input."""
     decayed: Literal["all", "weights"] = "all"
     """What ``weight_decay`` acts on. Adapters have no norms and biases."""
+    eval_batch: int = 8
+    """Validation samples in one forward pass of a worker."""
     gradient_checkpointing: bool = False
     """Whether activations are computed again in the backward pass: a third more time, for much less memory."""
     device_gb: float = 0.0
@@ -125,7 +125,6 @@ def train_loop(config: dict[str, Any]) -> None:
         metrics={VAL_PERPLEXITY: Perplexity},
         describe=partial(_describe, model, data.tokenizer),
         restore=partial(_restore, model),
-        eval_batch=max(1, EVAL_TOKENS // llm.max_length),
         tokens_per_sample=float(samples.lengths.mean()),
     )
     train(task, llm)

@@ -15,7 +15,6 @@ from gaudi_tune.base.node_cache import fingerprint, prepare_once
 from gaudi_tune.base.words import shown
 from gaudi_tune.data.configs import ChatConfig, limited
 from gaudi_tune.data.held_out import Split, rows_of, rows_to_validate
-from gaudi_tune.data.packed_texts import PackedTexts, packed, write_texts
 from gaudi_tune.data.pretrained import encoder_config, positions
 from gaudi_tune.data.text import (
     ABOUT_FILE,
@@ -30,6 +29,8 @@ from gaudi_tune.data.text_files import Table
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from gaudi_tune.data.packed_texts import PackedTexts
 
 FORMS = (("messages",), ("prompt", "completion"), ("instruction", "output"), ("text",))
 """The columns of each form of data. The first form counts of which a table has all columns."""
@@ -76,7 +77,9 @@ class ChatData:
 
     def split(self, name: Split, config: ChatConfig) -> PackedTexts:
         """Return the samples of a split."""
-        return PackedTexts(self.folder, name, config.max_length, config.packing, config.padded_lengths)
+        from gaudi_tune.data.packed_texts import PackedTexts  # here, since a check needs no torch
+
+        return PackedTexts(self.folder, name, config.max_length, config.packing, config.most_shapes)
 
 
 def chat_data(config: ChatConfig) -> ChatData:
@@ -111,6 +114,8 @@ def chat_tokenizer(config: ChatConfig) -> PreTrainedTokenizerBase:
 
 
 def _prepare(config: ChatConfig, folder: Path) -> None:
+    from gaudi_tune.data.packed_texts import packed, write_texts
+
     model = encoder_config(config.model)
     limit = positions(model)
     if limit is not None and config.max_length > limit:

@@ -72,14 +72,19 @@ class ChatConfig(TrainingConfig):
     packing: bool = False
     """Whether several whole conversations fill a sample of ``max_length`` tokens, none of which sees another. All
     samples then have one length, and hardly any padding; ``batch_size`` counts samples."""
-    padded_lengths: int = 6
+    padded_lengths: int = 4
     """Without packing, the most lengths that conversations are padded to, chosen so that padding is least. A batch has
     one length, and each length is another graph. 1: all are padded to ``max_length``."""
 
+    @property
+    def most_shapes(self) -> int:
+        """The most lengths of samples, each with graphs of its own."""
+        return 1 if self.packing else self.padded_lengths
+
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
-        shapes = ("model", "max_length", "packing", "padded_lengths")
-        return super().graph(workers) | {name: getattr(self, name) for name in shapes}
+        names = ("model", "max_length", "packing", "most_shapes")
+        return super().graph(workers) | {name: getattr(self, name) for name in names}
 
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether the values keep it."""

@@ -43,7 +43,7 @@ class PackedTexts(Dataset[Any]):
         self._max_length, self._packing = max_length, packing
         self.padded_to: npt.NDArray[np.int64] | None = None
         """The length that each sample is padded to, of shape (n,). None: ``max_length``."""
-        if padded_lengths > 1 and not packing:
+        if padded_lengths > 1:
             allowed = [*best_lengths_of(folder, padded_lengths)]
             if self.lengths.max(initial=0) > allowed[-1]:  # another split may have a longer text
                 allowed[-1] = max_length

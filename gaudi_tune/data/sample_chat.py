@@ -10,11 +10,12 @@ import importlib.metadata
 import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from gaudi_tune.base.node_cache import prepare_once
-from gaudi_tune.data.sample_text import LIBRARIES, TEST_SHARE, docstrings_of, hash_of, sentences_of
+from gaudi_tune.data.sample_text import LIBRARIES, docstrings_of, hash_of, sentences_of
 
 FORMAT = 1
 """Version of the content for the same libraries."""
@@ -22,7 +23,7 @@ SECTION = re.compile(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-+\n|\Z)", re.MULTILI
 """The section of a docstring in NumPy's style that describes parameters."""
 PARAMETER = re.compile(r"^(\w+) : ([^\n]+)\n((?:    [^\n]*\n?|\n)+)", re.MULTILINE)
 """A parameter there: its name, its type and default, and what it is."""
-CONVERSATIONS = 1200
+CONVERSATIONS = {"train": 960, "validation": 240, "test": 600}
 VOCABULARY_SIZE = 1500
 CONTEXT = 64
 PRETRAINING_STEPS, PRETRAINING_BATCH, PRETRAINING_LR = 400, 32, 5e-3
@@ -33,8 +34,11 @@ CHAT_TEMPLATE = (
 
 
 def sample_chat() -> Path:
-    """Return a folder with ``train.jsonl`` and ``test.jsonl`` (``instruction`` and ``output``), made once per node."""
-    return prepare_once("docstring-parameters", {**_versions(), "count": CONVERSATIONS}, _write_conversations)
+    """Return a folder with ``train.jsonl``, ``validation.jsonl`` and ``test.jsonl`` (``instruction`` and ``output``).
+
+    It is made once per node.
+    """
+    return prepare_once("docstring-parameters", {**_versions(), "sizes": CONVERSATIONS}, _write_conversations)
 
 
 def sample_llm() -> Path:
@@ -49,13 +53,12 @@ def _versions() -> dict[str, Any]:
 
 def _write_conversations(folder: Path) -> None:
     rows = {(name, answer): (library, kind) for library, name, kind, answer in _parameters()}
-    chosen = sorted(rows, key=lambda row: hash_of(" ".join(row)))[:CONVERSATIONS]
-    splits: dict[str, list[str]] = {"train": [], "test": []}
-    for number, (name, answer) in enumerate(chosen):
-        library, kind = rows[name, answer]
-        row = {"instruction": f"What is {name} in {library}?", "output": f"{kind}. {answer}"}
-        splits["train" if number % TEST_SHARE else "test"].append(json.dumps(row))
-    for split, lines in splits.items():
+    order = iter(sorted(rows, key=lambda row: hash_of(" ".join(row))))
+    for split, count in CONVERSATIONS.items():
+        lines = []
+        for name, answer in islice(order, count):
+            library, kind = rows[name, answer]
+            lines.append(json.dumps({"instruction": f"What is {name} in {library}?", "output": f"{kind}. {answer}"}))
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

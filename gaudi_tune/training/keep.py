@@ -44,11 +44,13 @@ def keep(name: str, make: Callable[[], Kept], made_of: object = None) -> Kept:
     next one makes them again. ``docs/what-stays.md`` has the rules.
 
     >>> import torch
+    >>> from gaudi_tune import keep
     >>> def load():
     ...     print("loads")
-    ...     return torch.nn.Linear(2, 1).requires_grad_(False).to("cpu")
-    >>> first, second = keep("base", load, made_of="base-v1"), keep("base", load, made_of="base-v1")
+    ...     return torch.nn.Linear(2, 1).requires_grad_(False)
+    >>> first = keep("base", load, made_of="base-v1")
     loads
+    >>> second = keep("base", load, made_of="base-v1")
     >>> first is second, first.weight.data_ptr() == second.weight.data_ptr()
     (False, True)
 

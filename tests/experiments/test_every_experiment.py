@@ -81,7 +81,7 @@ def test_few_graphs_are_compiled_for_many_trials(experiment: Experiment) -> None
         draws = full.search_space.random_draws(GRAPH_DRAWS)
         graphs = count_graphs(config, draws, DEVICE_TYPES["hpu"], workers)
         assert not graphs.continuous
-        assert graphs.most_shapes == 1  # BERT's batches are in the published order
+        assert graphs.most_shapes == (4 if experiment.name == "llm" else 1)  # BERT's batches are in the published order
         assert workers > 1 or graphs.signatures == GRAPHS[experiment.name]
         assert graphs.signatures <= (2 * GRAPHS["llm"] if experiment.name == "llm" else 3)
 

@@ -64,7 +64,10 @@ def train_with_peft(
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=config.lr, weight_decay=config.weight_decay)
     schedule = get_cosine_schedule_with_warmup(optimizer, round(config.warmup * epochs * steps), epochs * steps)
-    train, val = (conversations(config, "train", config.train_samples), conversations(config, "test", val_samples))
+    train, val = (
+        conversations(config, "train", config.train_samples),
+        conversations(config, "validation", val_samples),
+    )
     samplers = [TrainSampler(len(train), config, rank, world) for rank in range(world)]
     reports = []
     for epoch in range(epochs):
