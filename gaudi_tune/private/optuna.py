@@ -218,8 +218,9 @@ def _backend(study: Study) -> BaseStorage:
 
 
 def study_attributes(study: Study) -> Mapping[str, Any]:
-    """Return the system attributes of a study, where samplers keep data. Optuna 5 has no public name for them."""
-    return study._storage.get_study_system_attrs(study._study_id)
+    """Return a copy of a study's system attributes, where samplers keep data. Optuna 5 has no public name for them, and
+    Optuna 4 returns its own dictionary, which another thread may change."""
+    return dict(study._storage.get_study_system_attrs(study._study_id))
 
 
 def set_study_attribute(study: Study, key: str, value: Any) -> None:
@@ -227,12 +228,20 @@ def set_study_attribute(study: Study, key: str, value: Any) -> None:
     study._storage.set_study_system_attr(study._study_id, key, value)
 
 
-def constraint_attributes(constraints: Mapping[str, float]) -> dict[str, float]:
-    """Return the system attributes that hold a trial's constraints.
+def constraint_attributes(constraints: Mapping[str, float]) -> dict[str, Any]:
+    """Return the system attributes that hold a trial's constraints. Optuna 4 keeps no names of them.
 
     The public ``trial.set_constraint()`` and ``create_trial()`` do not work for a trial of :func:`study_of`.
     """
+    if not hasattr(FrozenTrial, "constraints"):  # Optuna 4
+        return {"constraints": list(constraints.values())} if constraints else {}
     return {f"constraints:{name}": value for name, value in constraints.items()}
+
+
+def is_feasible(trial: FrozenTrial) -> bool:
+    """Whether a trial violates none of its constraints. ``trial.constraints`` is public from Optuna 5 on."""
+    values = trial.constraints.values() if hasattr(trial, "constraints") else trial.system_attrs.get("constraints", ())
+    return all(value <= 0 for value in values)
 
 
 def tell_end(study: Study, number: int, values: Sequence[float] | None) -> None:

@@ -61,7 +61,7 @@ def test_trials_are_written_together_and_again_as_they_change(study: optuna.Stud
     assert (second.number, second.state, second.value, second.params) == (1, TrialState.COMPLETE, 0.8, {"x": 0.25})
     assert second.intermediate_values == {3: 0.8, 5: 1.0}
     assert second.user_attrs == {"other": 2}
-    assert second.constraints == {"memory_gb": -1.0}
+    assert internals.is_feasible(second)
     assert second.datetime_complete == ended.datetime_complete
     progress = {ids[0]: (TrialState.RUNNING, 0), ids[1]: (TrialState.COMPLETE, 2)}
     assert internals.progress_by_id(study) == progress
@@ -105,16 +105,21 @@ def test_a_samplers_notes_in_a_study_can_be_copied_to_another(study: optuna.Stud
         source.tell(source.ask({"x": RANGE}), 0.5)
     kept = internals.study_attributes(source)
     assert kept
+    assert kept is not internals.study_attributes(source), "another thread may add to it meanwhile"
     for key, value in kept.items():
         internals.set_study_attribute(study, key, value)
     assert internals.study_attributes(study) == kept
 
 
-def test_constraints_are_attributes_of_these_names() -> None:
-    attributes = internals.constraint_attributes({"memory_gb": 2.0, "latency": -1.0})
-    trial = create_trial(state=TrialState.RUNNING, system_attrs=attributes)
-    assert trial.constraints == {"memory_gb": 2.0, "latency": -1.0}
-    assert create_trial(value=0.0, constraints=trial.constraints).system_attrs == attributes
+def test_constraints_are_attributes_that_optuna_reads() -> None:
+    """A trial with the better value that violates a constraint is not the best of its study."""
+    study = optuna.create_study()
+    for value, excess in ((0.0, 2.0), (1.0, -1.0)):
+        attributes = internals.constraint_attributes({"memory_gb": excess, "latency": -1.0})
+        study.add_trial(create_trial(value=value, system_attrs=attributes))
+    assert [internals.is_feasible(trial) for trial in study.trials] == [False, True]
+    assert study.best_trial.number == 1
+    assert internals.is_feasible(create_trial(value=0.0, system_attrs=internals.constraint_attributes({})))
 
 
 def test_a_study_of_given_trials_has_these_very_trials_and_goes_on_as_any_other() -> None:

@@ -17,6 +17,7 @@ from plotly.colors import qualitative
 
 from gaudi_tune.base.words import format_params, format_score, format_value
 from gaudi_tune.define.objective import Objective
+from gaudi_tune.private.optuna import constraint_attributes
 from gaudi_tune.show.pictures.sweep_view import COLOURS, INK, ShownTrial, SweepView
 from gaudi_tune.sweep.record.events import Status
 
@@ -191,9 +192,9 @@ def _study_of(trials: Sequence[ShownTrial], objective: Objective) -> optuna.Stud
             for name, value in trial.params.items()
         }
         distributions = {name: ranges[name] for name in params}
-        value, constraints = trial.point[0], trial.constraints
+        value, attributes = trial.point[0], constraint_attributes(trial.constraints)
         study.add_trial(
-            optuna.create_trial(value=value, params=params, distributions=distributions, constraints=constraints)
+            optuna.create_trial(value=value, params=params, distributions=distributions, system_attrs=attributes)
         )
     return study
 

@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import ThreadpoolController
 
 from gaudi_tune.define.ranges import middle
-from gaudi_tune.private.optuna import set_study_attribute, study_attributes
+from gaudi_tune.private.optuna import is_feasible, set_study_attribute, study_attributes
 from gaudi_tune.sweep.record.ranking import on_front
 from gaudi_tune.sweep.search.gaussian_process.acquisition import (
     log_expected_improvement,
@@ -199,7 +199,7 @@ def _as_at_step(end: int, trials: Sequence[FrozenTrial], direction: StudyDirecti
 def _scores(trials: Sequence[FrozenTrial], directions: Sequence[StudyDirection]) -> Array:
     """Return the standardized scores of complete trials, more being better; (trials, objectives)."""
     signs = np.array([-1 if direction == StudyDirection.MINIMIZE else 1 for direction in directions])
-    is_violated = np.array([any(v > 0 for v in trial.constraints.values()) for trial in trials], bool)
+    is_violated = np.array([not is_feasible(trial) for trial in trials], bool)
     scores = signs * np.array([trial.values for trial in trials])
     scores = scores / np.maximum(np.abs(scores).max(axis=0), 1e-300)  # the square of 1e200 would overflow
     valid_scores = scores[~is_violated]

@@ -13,6 +13,7 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from gaudi_tune.private.optuna import constraint_attributes, replace_trial
 from gaudi_tune.sweep.search.gaussian_process import sampler
 from gaudi_tune.sweep.search.gaussian_process.process import GaussianProcess
 from gaudi_tune.sweep.search.gaussian_process.sampler import GaussianProcessSampler
@@ -85,11 +86,12 @@ def test_whole_numbers_with_many_values_are_searched_and_keep_to_their_step() ->
 
 def test_trials_that_violate_a_constraint_are_bad() -> None:
     study = optuna.create_study(sampler=GaussianProcessSampler(seed=0))
-    for _ in range(25):
-        trial = study.ask()
-        x = trial.suggest_float("x", 0.0, 1.0)
-        trial.set_constraint("memory", x - 0.5)
-        study.tell(trial, -x)
+    for number in range(25):
+        params = study.ask({"x": FloatDistribution(0.0, 1.0)}).params
+        trial = study.get_trials()[number]
+        trial.state, trial.values = TrialState.COMPLETE, [-params["x"]]
+        trial.system_attrs |= constraint_attributes({"memory": params["x"] - 0.5})
+        replace_trial(study, trial)
     late = [trial.params["x"] for trial in study.trials[12:]]
     assert np.mean([0.3 < x <= 0.5 for x in late]) > 0.4
 
