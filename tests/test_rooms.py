@@ -44,7 +44,7 @@ BUDGETS = {
     "training": 685,
     "devices": 1020,
     "base": 520,
-    "private": 1265,
+    "private": 1275,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""
