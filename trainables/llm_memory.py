@@ -85,9 +85,10 @@ def memory_need(
     parameters = layers * (sum(a * b for a, b in attention + mlp) + 2 * width) + embeddings + width
     adapted = {"all": attention + mlp, "attention": attention, "mlp": mlp}[target]
     adapter = layers * sum(rank * (a + b) for a, b in adapted)
-    # Bytes a token and layer, in bfloat16: norms in float32, rotations, attention, the gated MLP; and of each adapter
-    # the output of its first matrix.
+    # Bytes a token and layer, in bfloat16: norms in float32, rotations, attention, the gated MLP; of each adapter the
+    # output of its first matrix; and without an adapter, the input that frozen weights need not keep.
     of_layer = 18 * width + 8 * inner + 6 * queries + 4 * keys + 4.5 * rank * len(adapted)
+    of_layer -= {"all": 0, "attention": 2 * inner + 4 * width, "mlp": 4 * width + 4 * queries}[target]
     of_layer += 4 * sum(a for a, _ in adapted) if dropout else 0
     kept = 2 * width * layers + of_layer if checkpointing else of_layer * layers
     tokens, scale = samples * length, bytes_of_base / 2

@@ -1,0 +1,264 @@
+"""The language model's data, its adapter and what a checkpoint of it gives (its arithmetic: test_sources.py)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from experiments.tune_llm import sample_settings
+from gaudi_tune.base import names
+from gaudi_tune.data.chat import ChatData, chat_data
+from gaudi_tune.data.packed_texts import IGNORED
+from gaudi_tune.training import keep as kept
+from search_spaces.llm import SAMPLE_BASELINE
+from tests.helpers.sessions import reports_of
+from trainables import llm
+from trainables.llm import LlmConfig, _token_losses, check, load_model, predictor
+from trainables.llm_memory import memory_need
+
+Configure = Callable[..., LlmConfig]
+
+
+@pytest.fixture(scope="module")
+def sample() -> dict[str, Any]:
+    return {**sample_settings(), **SAMPLE_BASELINE, "epochs": 1, "batch_size": 8, "lr": 0.01, "warmup": 0.0}
+
+
+@pytest.fixture
+def configure(sample: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
+    """Return a function that varies the sample recipe's baseline; tokenized data goes to a cache of the test."""
+    monkeypatch.setenv("GAUDI_TUNE_CACHE", str(tmp_path / "cache"))
+    return lambda **changes: LlmConfig.from_dict({**sample, **changes})
+
+
+@pytest.fixture(scope="module")
+def trained(sample: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The checkpoint of a short trial with dropout, and its report."""
+    checkpoint = tmp_path_factory.mktemp("llm") / "checkpoint"
+    trial = {**sample, "train_samples": 64, "val_samples": 16, "dropout": 0.1, "target": "mlp", "alpha_ratio": 0.25}
+    (report,) = reports_of(llm.train_loop, trial, save_at=1, save_to=checkpoint)
+    return checkpoint, report
+
+
+def learned(data: ChatData, config: LlmConfig, split: Any = "train") -> list[str]:
+    """What is learned of each sample, as text."""
+    from transformers import AutoTokenizer
+
+    tokenizer, samples = AutoTokenizer.from_pretrained(data.tokenizer), data.split(split, config)
+    batch = samples.__getitems__([*range(len(samples))])
+    return [
+        tokenizer.decode(ids[labels != IGNORED])
+        for ids, labels in zip(*map(batch.get, ("input_ids", "labels")), strict=True)
+    ]
+
+
+def write(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    file = folder / "mine.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    return file
+
+
+USER, ANSWER = {"role": "user", "content": "What is x?"}, {"role": "assistant", "content": "A node."}
+TALK = [USER, ANSWER, USER, {"role": "assistant", "content": "An edge."}]
+FORMS: dict[str, tuple[dict[str, Any], str]] = {
+    "messages": ({"messages": TALK}, "A node.<|end|>An edge.<|end|>"),
+    "prompt of messages": ({"prompt": [USER, ANSWER, USER], "completion": [ANSWER]}, "A node.<|end|>"),
+    "prompt": ({"prompt": "What is x?", "completion": " A node."}, " A node.<|end|>"),
+    "instruction": ({"instruction": "Say", "input": "it", "output": "A node."}, "A node.<|end|>"),
+    "text": ({"text": "A node of the graph."}, " node of the graph.<|end|>"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("packing", [False, True], ids=["alone", "packed"])
+def test_only_answers_are_learned(form: str, packing: bool, configure: Configure, tmp_path: Path) -> None:
+    row, answer = FORMS[form]
+    config = configure(data=str(write(tmp_path, [row] * 5)), packing=packing, batch_size=1, max_length=128)
+    data = chat_data(config)
+    texts = learned(data, config)
+    assert "".join(texts) == 4 * answer
+    assert data.sizes == {"train": 1 if packing else 4, "val": 1}
+    assert data.answer_tokens["val"] < data.tokens["val"]
+
+
+def test_a_tokenizer_without_template_gets_the_prompt_of_alpaca(
+    configure: Configure, sample: dict[str, Any], tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    model = tmp_path / "model"
+    AutoModelForCausalLM.from_pretrained(sample["model"]).save_pretrained(model)
+    tokenizer = AutoTokenizer.from_pretrained(sample["model"])
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(model)
+    rows = [{"instruction": "Say", "input": "it", "output": "A node."}] * 5
+    config = configure(data=str(write(tmp_path, rows)), model=str(model), max_length=256, packing=False, batch_size=1)
+    data = chat_data(config)
+    assert learned(data, config) == 4 * ["A node.<|end|>"]
+    whole = tokenizer.decode(data.split("train", config).__getitems__([0])["input_ids"][0])
+    assert "paired with an input that provides further context. Write" in whole
+    assert "### Instruction:\nSay\n\n### Input:\nit\n\n### Response:\nA node." in whole
+    chats = write(tmp_path, [FORMS["messages"][0]] * 5)
+    with pytest.raises(ValueError, match=r"row 1 of .*mine.jsonl .* no chat template; .* --set chat_template=FILE"):
+        chat_data(configure(data=str(chats), model=str(model)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "message"),
+    [
+        (
+            [{"question": "a", "answer": "b"}],
+            {},
+            r"has the columns question, answer; it must have messages; or",
+        ),
+        ([{"messages": "hello"}], {}, r"row 1 of .* has messages that are no list of messages"),
+        ([{"messages": [USER]}], {}, r"row 1 of .* has no message of the assistant to learn"),
+        ([{"prompt": "a", "completion": ""}], {}, r"row 1 of .* has no completion; fill it in or leave the row out"),
+        (
+            [FORMS["messages"][0]] * 5,
+            {"max_length": 8},
+            r"no conversation of train has an answer in its first 8",
+        ),
+        ([FORMS["messages"][0]] * 5, {"max_length": 10**6}, None),
+    ],
+    ids=["columns", "no list", "no answer", "empty", "cut", "rotates"],
+)
+def test_data_that_cannot_be_used_is_named(
+    rows: list[dict[str, Any]], changes: dict[str, Any], message: str | None, configure: Configure, tmp_path: Path
+) -> None:
+    config = configure(data=str(write(tmp_path, rows)), packing=False, batch_size=1, **changes)
+    if message is None:
+        assert chat_data(config).sizes["train"] == 4
+        return
+    with pytest.raises(ValueError, match=f"--data .*: .*{message}"):
+        check(config)
+
+
+def test_a_packed_conversation_does_not_see_the_others(configure: Configure) -> None:
+    sizes = {"train_samples": 24, "val_samples": 8, "max_length": 128}
+    alone, packed = configure(packing=False, padded_lengths=1, **sizes), configure(packing=True, **sizes)
+    model = llm._with_adapter(alone).eval()
+    sums = []
+    for config in (alone, packed):
+        samples = chat_data(config).split("train", config)
+        assert (len(samples) < 24) == config.packing
+        batch = samples.__getitems__([*range(len(samples))])
+        with torch.no_grad():
+            sums.append(_token_losses(model, batch))
+    one_by_one, together = (losses[losses > 0].sort().values for losses in sums)
+    torch.testing.assert_close(together, one_by_one, rtol=1e-4, atol=1e-4)
+
+
+def test_a_checkpoint_has_the_adapter_alone_and_loads_with_peft(
+    trained: tuple[Path, dict[str, Any]], sample: dict[str, Any]
+) -> None:
+    folder, _ = trained
+    assert (
+        sum(file.stat().st_size for file in folder.iterdir())
+        < (Path(sample["model"]) / "model.safetensors").stat().st_size
+    )
+    model, tokenizer = load_model(folder)
+    plain = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(sample["model"]), folder).eval()
+    merged, _ = load_model(folder, merge=True)
+    assert isinstance(merged, LlamaForCausalLM)
+    ids = tokenizer("What is copy in pandas?", return_tensors="pt")["input_ids"]
+    base = AutoModelForCausalLM.from_pretrained(sample["model"]).eval()
+    with torch.no_grad():
+        logits = [m(input_ids=ids).logits for m in (model, plain, merged, base)]
+    torch.testing.assert_close(logits[1], logits[0], rtol=0, atol=0)
+    torch.testing.assert_close(logits[2], logits[0], rtol=0, atol=1e-4)
+    assert (logits[3] - logits[0]).abs().max() > 0.01
+    assert model.peft_config["default"].lora_alpha / model.peft_config["default"].r == 0.25
+
+
+def test_the_model_in_mlflow_answers(trained: tuple[Path, dict[str, Any]]) -> None:
+    answers = predictor(trained[0])
+    (answer,) = answers.predict(answers.example)["answer"]
+    assert answer
+    assert "<|" not in answer
+    with pytest.raises(ValueError, match="must be 'prompt', but it is 'text'"):
+        answers.predict(pd.DataFrame({"text": ["a"]}))
+
+
+def test_perplexity_is_that_of_the_loss_and_tokens_are_counted(trained: tuple[Path, dict[str, Any]]) -> None:
+    report = trained[1]
+    assert report["val_perplexity"] == pytest.approx(2.718281828 ** report[names.VAL_LOSS], rel=1e-5)
+    assert 30 < report[names.TOKENS_PER_SECOND] / report[names.SAMPLES_PER_SECOND] <= 64
+
+
+def test_the_base_is_loaded_once_and_no_trial_changes_it(
+    sample: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[str] = []
+    load = llm._base
+
+    def noted(*source: Any) -> Any:
+        loads.append(source[0])
+        return load(*source)
+
+    monkeypatch.setattr(llm, "_base", noted)
+    monkeypatch.setattr(kept, "_entries", {})
+    small = {**sample, "train_samples": 24, "val_samples": 8}
+    first = reports_of(llm.train_loop, small)
+    for changes in ({"rank": 2, "target": "attention"}, {"gradient_checkpointing": True}):
+        reports_of(llm.train_loop, {**small, **changes})
+        kept.forget_changed(lambda kind: False)
+    again = reports_of(llm.train_loop, small)
+    assert loads == [sample["model"]]
+    assert again[0][names.VAL_LOSS] == first[0][names.VAL_LOSS]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"checkpointing": True}, {"dropout": True, "rank": 16}, {"target": "attention"}, {"target": "mlp"}],
+    ids=str,
+)
+def test_memory_is_what_torch_keeps_for_the_backward_pass(changes: dict[str, Any]) -> None:
+    """In bfloat16 on the CPU. Weights are exact; activations within a tenth."""
+    shape: dict[str, Any] = {
+        "hidden_size": 128, "num_hidden_layers": 3, "intermediate_size": 352, "vocab_size": 300, "head_dim": 32,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": False,
+    }  # fmt: skip
+    options: dict[str, Any] = {"rank": 4, "samples": 2, "length": 128, **changes}
+    need = memory_need(shape, **options)
+    base = LlamaForCausalLM(LlamaConfig(**shape)).to(torch.bfloat16).requires_grad_(False)
+    assert sum(parameter.numel() for parameter in base.parameters()) == need.parameters
+    if options.get("checkpointing"):
+        base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    modules = llm._targets(base, options.get("target", "all"))
+    dropout = 0.1 if options.get("dropout") else 0.0
+    model = get_peft_model(base, LoraConfig(r=options["rank"], target_modules=modules, lora_dropout=dropout)).train()
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    assert need.adapter == 16 * trained
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    held: dict[int, tuple[int, torch.Tensor]] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            held[storage.data_ptr()] = (storage.nbytes(), tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), torch.autocast("cpu", torch.bfloat16):
+        model(input_ids=torch.zeros(2, 128, dtype=torch.int64), use_cache=False)
+    counted = sum(size for size, _ in held.values())
+    if options.get("checkpointing"):  # and one layer's, when it is computed again
+        counted += (memory_need(shape, **{**options, "checkpointing": False}).activations) // 3
+    assert need.activations == pytest.approx(counted, rel=0.1)
+
+
+def test_a_trial_that_does_not_fit_is_refused_before_the_sweep(configure: Configure) -> None:
+    lines = check(configure())
+    assert any(line.startswith("memory: about 0.0") for line in lines)
+    with pytest.raises(
+        ValueError, match=r"device_gb=0.001: a trial needs about 0.0.* GB .*smaller --set micro_batch or"
+    ):
+        check(configure(device_gb=0.001))
