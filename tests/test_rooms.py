@@ -33,7 +33,7 @@ BUDGETS = {
     "plan": 920,
     "sweep.policies": 780,
     "sweep.search": 1590,
-    "show": 3250,
+    "show": 3470,
     "sweep.record": 1280,
     "define": 1440,
     "group": 1746,

@@ -17,6 +17,7 @@ from gaudi_tune.base.words import format_choice, format_score, format_value
 from gaudi_tune.define.ranges import words_of
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.show.early_order import early_order, score_until
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
 
@@ -121,7 +122,9 @@ def next_steps(plan: Plan, state: SweepState, confirmation: Mapping[str, Any] | 
     for name, ranges in space.ranges.items():
         if all(isinstance(range_, CategoricalDistribution) for range_ in ranges):
             sentences += _about_choices(name, ranked, state)
-    sentences.append(_about_end(plan.name, ranked, state))
+    order = early_order(ranked, state.objective)
+    words = order.in_words(plan.budget.unit, plan.rungs) if order is not None else ""
+    sentences += [words if "--grace" in words else "", _about_end(plan.name, ranked, state)]
     return [sentence for sentence in sentences if sentence]
 
 
@@ -214,8 +217,8 @@ def _about_choices(name: str, ranked: Sequence[TrialState], state: SweepState) -
         if min(len(group), len(others)) < MIN_OF_BRANCH:
             continue
         step = min(max(trial.curve) for trial in everyone)
-        best = max(score_until(trial, step, state) for trial in group)
-        middle = median(score_until(trial, step, state) for trial in others)
+        best = max(score_until(trial, step, state.objective) for trial in group)
+        middle = median(score_until(trial, step, state.objective) for trial in others)
         if best < middle:
             at = f"at {state.budget.unit} {step}" if any(max(trial.curve) > step for trial in everyone) else "at best"
             values = f"{format_score(state.objective.score(best))} {at}, half of the others beyond"
@@ -223,12 +226,6 @@ def _about_choices(name: str, ranked: Sequence[TrialState], state: SweepState) -
                 f"{name}={value} was never worth trying: its {len(group)} trials reach {values} "
                 f"{format_score(state.objective.score(middle))}: leave it out"
             )
-
-
-def score_until(trial: TrialState, step: int, state: SweepState) -> float:
-    """Return the best score of a trial up to a step, or at its first report if that came later."""
-    limit = max(step, min(trial.curve))
-    return max(state.objective.score(value) for at, value in trial.curve.items() if at <= limit)
 
 
 def _about_end(name: str, ranked: Sequence[TrialState], state: SweepState) -> str:

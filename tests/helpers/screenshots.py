@@ -117,7 +117,7 @@ def of_tutorial(folder: Path) -> None:
             resize(browser, WIDTH, 1000)
             browser.get((Path(work) / "results" / "first" / "report.html").as_uri())
             picture(pages, folder / "report.png", height=722)
-            drawn = pages.wait(lambda _: pages.all("//*[@id='parallel_coordinates']"), "the hyperparameters")[0]
+            drawn = pages.wait(lambda _: pages.all("//*[@id='slices']"), "the hyperparameters")[0]
             shot = Image.open(BytesIO(drawn.screenshot_as_png)).convert("RGB")
             save(shot, folder / "tutorial-hyperparameters.png")
 

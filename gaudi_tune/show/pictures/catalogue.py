@@ -39,15 +39,25 @@ PICTURES = {
         "Learning curves",
         "A line is a trial, from report to report; the mark at its end says how it ended.",
     ),
-    "parallel_coordinates": (
-        "Hyperparameters and metric",
-        "A line is a trial that finished or was stopped early (of many, the best 300): its best {metric} on the left, "
-        "then its hyperparameters; the darker, the better. None: the trial had no such hyperparameter.",
+    "slices": (
+        "Each hyperparameter",
+        "A mark is a trial at the best {metric} it reached, over its value of each hyperparameter; the paler, the less "
+        "it has trained. The border has the colour of its status: blue finished, amber stopped early, grey paused.",
     ),
     "importance": (
         "Importance of the hyperparameters",
-        "How much of the differences in {metric} each explains to a forest; all together 1. Trials stopped early count "
-        "with the best {metric} they reached. Only hyperparameters that all trials have. With few trials it is a hint.",
+        "How much each explains, to a forest, of where trials stand among each other; together 1. {said}A trial "
+        "that was stopped is compared where it stopped, and one that diverged stands last.",
+    ),
+    "path": (
+        "From the baseline to the winner",
+        "One change after another, the most promising first, as the forest predicts it; nothing was trained for it. "
+        "{said}The bars hold eight in ten of its trees.",
+    ),
+    "rungs": (
+        "Early and later order",
+        "How well the order of the trials at a report predicts the later one. {said}Chance would keep a third of the "
+        "best.",
     ),
     "timeline": (
         "What each device did",
@@ -121,7 +131,11 @@ def draw_picture(name: str, view: SweepView) -> Picture | None:
         figure = getattr(figures, name)(view)
         if figure is None:
             return None
-        caption = caption.format(metric=view.summary["metric"], shares=shares_of(view.summary["device_seconds"]))
+        caption = caption.format(
+            metric=view.summary["metric"],
+            shares=shares_of(view.summary["device_seconds"]),
+            said=figure.layout.meta or "",
+        )
         figure.update_layout(template={"layout": LAYOUT}, title=None, height=figure.layout.height or HEIGHT)
     except figures.NothingToDrawError as reason:
         caption = f"Not there: {reason}."

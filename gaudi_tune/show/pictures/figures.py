@@ -5,19 +5,22 @@ Each public function draws the picture of its name, or returns None if the pictu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
+import numpy as np
 import optuna
 import plotly.graph_objects as go
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import CategoricalDistribution
 from plotly.colors import qualitative
 
 from gaudi_tune.base.words import format_params, format_score, format_value
 from gaudi_tune.define.objective import Objective
-from gaudi_tune.private.optuna import constraint_attributes
+from gaudi_tune.show.early_order import early_order
+from gaudi_tune.show.pictures.fields import fields_of
+from gaudi_tune.show.pictures.surrogate import TooLittleError, range_of
 from gaudi_tune.show.pictures.sweep_view import COLOURS, INK, ShownTrial, SweepView
 from gaudi_tune.sweep.record.events import Status
 
@@ -30,12 +33,10 @@ MARKERS: dict[Status, str] = {
     "interrupted": "square",
 }
 """The marker of a trial by its status, in plotly's names."""
-MAX_LINES = 300
-"""The most trials with a line through their hyperparameters: the best. A browser takes seconds for more."""
-MIN_TRIALS = 10
-"""The fewest trials from which the importance of hyperparameters is computed."""
-NUM_TREES = 64
-"""Trees of the forest, as many as Optuna's default."""
+MAX_MARKS = 1000
+"""The most trials that are drawn over each hyperparameter: the first. A browser takes seconds for more."""
+MISSING = object()
+"""The value of a hyperparameter that a trial does not have."""
 LANE_COLOURS = qualitative.D3
 """The colours of trials on the lanes of devices, in turn, so that neighbours differ."""
 LANE_PX, MARGIN_PX = 30, 70
@@ -148,66 +149,123 @@ def _curve_points(trial: ShownTrial) -> list[tuple[int, float, int]]:
     return [(step, float(f"{value:.6g}"), trial.number) for step, value in trial.curve.items()]
 
 
-def parallel_coordinates(view: SweepView) -> go.Figure:
-    """Return a line for each compared trial, through its value and its hyperparameters, as Optuna draws it."""
-    if len(view.compared) < 2:
-        raise NothingToDrawError("fewer than two trials have ended with a value")
-    from optuna.visualization import plot_parallel_coordinate  # this import takes a second
+def slices(view: SweepView) -> go.Figure:
+    """Return the value of each trial over each hyperparameter, as Optuna draws it; pale marks have trained less."""
+    trials = [trial for trial in view.searched if trial.best is not None and trial.ranges][:MAX_MARKS]
+    if len(trials) < 2:
+        raise NothingToDrawError("fewer than two trials have reported a value")
+    from optuna.visualization import plot_slice  # this import takes a second
 
-    trials = sorted(view.compared, key=lambda trial: view.objective.score(trial.point[0]))  # the best are in front
-    figure = plot_parallel_coordinate(_study_of(trials[-MAX_LINES:], view.objective), target_name=view.objective.name)
-    return figure.update_layout(margin={"l": 50, "r": 40})
-
-
-def importance(view: SweepView) -> go.Figure:
-    """Return a bar for each hyperparameter that all compared trials have: how much a random forest's splits by it
-    explain (mean decrease of impurity), as Optuna computes it.
-
-    Of Optuna's others, fANOVA takes time that doubles with each value of a choice: of a grid of 40 values it had not
-    ended after 11 minutes. PED-ANOVA compares the best trials with all of them, of which a short sweep has few.
-    """
-    if len(view.compared) < MIN_TRIALS or len({trial.best for trial in view.compared}) < 2:
-        raise NothingToDrawError(f"fewer than {MIN_TRIALS} trials have ended with a value, or all have the same")
-    from optuna.importance import MeanDecreaseImpurityImportanceEvaluator as ByForest  # seconds, for scikit-learn
-    from optuna.visualization import plot_param_importances
-
-    study = _study_of(view.compared, view.objective)
-    figure = plot_param_importances(study, ByForest(n_trees=NUM_TREES, seed=0))
-    if not figure.data:
-        raise NothingToDrawError("no hyperparameter has two values that all trials could have")
-    figure.update_traces(marker_color=COLOURS["finished"], hoverinfo="skip", hovertemplate=None)
-    return figure.update_layout(xaxis_title="share of the importance", yaxis_title=None)
-
-
-def _study_of(trials: Sequence[ShownTrial], objective: Objective) -> optuna.Study:
-    """Return trials as a study for Optuna's pictures, with the best value of each, and one range a hyperparameter.
-
-    In a space with branches a hyperparameter may have several, which Optuna would take for different hyperparameters.
-    """
-    ranges = {name: _range_of(name, trials) for name in sorted({name for trial in trials for name in trial.params})}
-    study = optuna.create_study(direction="maximize" if objective.maximizes else "minimize")
+    study = optuna.create_study()
+    ranges = {name: range_of(name, trials) for name in dict.fromkeys(name for trial in trials for name in trial.params)}
     for trial in trials:
         params = {
             name: str(value) if isinstance(ranges[name], CategoricalDistribution) else value
             for name, value in trial.params.items()
         }
         distributions = {name: ranges[name] for name in params}
-        value, attributes = trial.point[0], constraint_attributes(trial.constraints)
-        study.add_trial(
-            optuna.create_trial(value=value, params=params, distributions=distributions, system_attrs=attributes)
-        )
-    return study
+        study.add_trial(optuna.create_trial(value=trial.point[0], params=params, distributions=distributions))
+    figure, total = plot_slice(study, target_name=view.objective.name), view.plan.budget.total
+    for panel in figure.data:
+        shown = [trials[number] for number in panel.marker.color]  # Optuna colours them by their number
+        shares = [min(1.0, trial.step / total) for trial in shown]
+        panel.marker.update(color=shares, cmin=0, cmax=1, colorbar={"title": "trained", "tickformat": ".0%"}, size=8)
+        borders = [COLOURS[trial.status] for trial in shown]
+        symbols = [MARKERS[trial.status].removesuffix("-open") for trial in shown]  # open ones are without a border
+        panel.marker.update(symbol=symbols, line={"width": 1.5, "color": borders})
+        panel.update(text=list(map(_description, shown)), hovertemplate="%{text}<extra></extra>")
+    for axis in figure.select_xaxes(lambda axis: axis.categoryarray):  # Optuna puts choices in quotation marks
+        axis.update(tickvals=axis.categoryarray, ticktext=[choice.strip("'") for choice in axis.categoryarray])
+    return figure.update_layout(width=None, showlegend=False)
 
 
-def _range_of(name: str, trials: Sequence[ShownTrial]) -> BaseDistribution:
-    """Return the range from the lowest to the highest value of a hyperparameter, or its values as texts."""
-    values = [trial.params[name] for trial in trials if name in trial.params]
-    ranges = [trial.ranges[name] for trial in trials if name in trial.ranges]
-    if any(isinstance(values_range, CategoricalDistribution) for values_range in ranges):
-        return CategoricalDistribution(list(dict.fromkeys(map(str, values))))
-    is_log = all(getattr(values_range, "log", False) for values_range in ranges)
-    kind = IntDistribution if all(isinstance(value, int) for value in values) else FloatDistribution
-    return kind(min(values), max(values), log=is_log)
+def importance(view: SweepView) -> go.Figure:
+    """Return a bar for each hyperparameter: how much a forest's splits by it explain.
+
+    Optuna's evaluators know no trial that was stopped or has diverged, and draw bars for noise as well. Of them, fANOVA
+    takes time that doubles with each value of a choice: of a grid of 40 values it had not ended after 11 minutes.
+    """
+    try:
+        surrogate = view.surrogate
+    except TooLittleError as reason:
+        raise NothingToDrawError(str(reason)) from reason
+    figure = go.Figure()
+    bars = sorted(surrogate.importances.items(), key=lambda bar: bar[1])
+    labels = []
+    for name, _ in bars:
+        count = sum(name in trial.params for trial in surrogate.trials)
+        labels.append(name if count == len(surrogate.trials) else f"{name} (only {count} have it)")
+    shares = [share for _, share in bars]
+    figure.add_bar(x=shares, y=labels, orientation="h", marker_color=COLOURS["finished"], hoverinfo="skip")
+    figure.update_traces(text=[f"{share:.2f}" for share in shares], textposition="outside", cliponaxis=False)
+    explained = f"It explains {surrogate.explained:.0%} of the differences between trials that it has not seen. "
+    return figure.update_layout(xaxis_title="share of the importance", meta=explained)
+
+
+def rungs(view: SweepView) -> go.Figure | None:
+    """Return how far the order of the trials at each report agrees with their later order; None of too few trials."""
+    order = early_order(view.searched, view.objective)
+    if order is None:
+        return None
+    figure, steps, unit = go.Figure(), list(order.kept), view.plan.budget.unit
+    kept = [count / order.best for count in order.kept.values()]
+    _add_line(figure, steps, kept, f"of the later best {order.best}, so many are among the best {order.best} here")
+    correlations = list(order.correlation.values())
+    _add_line(figure, steps, correlations, "rank correlation with the later order", color=COLOURS["finished"])
+    figure.update_traces(mode="lines+markers")
+    for rung in view.plan.rungs:
+        if rung in order.kept:
+            figure.add_vline(rung, line={"color": COLOURS["paused"], "dash": "dot"}, annotation_text="rung")
+    words = order.in_words(unit, view.plan.rungs)
+    figure.update_xaxes(
+        title=f"{unit} (compared with {unit} {order.until}, of {order.trials} trials)", rangemode="tozero"
+    )
+    meta = f"{words[0].upper()}{words[1:]}. " if words else ""
+    return figure.update_layout(yaxis={"range": [min(0.0, *correlations) - 0.05, 1.08], "tickformat": ".0%"}, meta=meta)
+
+
+def path(view: SweepView) -> go.Figure | None:
+    """Return what the forest predicts on the way from the baseline to the winner, one hyperparameter after another;
+    None without these two, or of too few trials.
+
+    Each step makes the change that the forest expects most of. Hyperparameters that only one of the two has change with
+    the one that decides about them.
+    """
+    if not view.plan.experiment.baseline or view.winner is None or view.winner.number == 1:
+        return None
+    try:
+        surrogate = view.surrogate
+    except TooLittleError:
+        return None
+    params, goal = dict(view.trials[0].params), view.winner.params
+    changes: dict[str, set[str]] = {}
+    space = fields_of(view.plan.experiment.search_space)
+    for name in dict.fromkeys((*params, *goal)):
+        if params.get(name, MISSING) != goal.get(name, MISSING):
+            branch = next((field["when"] for field in space[name] if field["when"]), None)
+            is_in_both = name in params and name in goal
+            changes.setdefault(name if is_in_both or branch is None else branch["name"], set()).add(name)
+    labels, predictions = ["baseline"], [surrogate.predict(params)]
+    while changes:
+        options = {key: _changed(params, goal, names) for key, names in changes.items()}
+        key = max(options, key=lambda option: surrogate.predict(options[option])[0])
+        params, names = options[key], sorted(changes.pop(key), key=lambda name: name != key)
+        labels.append(", ".join(format_params(goal, [n]) if n in goal else f"no {n}" for n in names))
+        predictions.append(surrogate.predict(params))
+    means, lows, highs = zip(*predictions, strict=True)
+    figure = go.Figure()
+    bars = {"array": np.subtract(highs, means), "arrayminus": np.subtract(means, lows), "color": COLOURS["paused"]}
+    _add_line(figure, means, labels, "predicted", color=COLOURS["finished"])
+    figure.update_traces(mode="lines+markers", error_x=bars, marker_size=9)
+    figure.update_xaxes(title="share of the trials that it beats", range=[-0.02, 1.02], tickformat=".0%")
+    big = max(range(1, len(labels)), key=lambda place: means[place] - means[place - 1])
+    meta = f"The largest step is {labels[big]}. "
+    return figure.update_layout(yaxis_autorange="reversed", height=MARGIN_PX + 40 * len(labels), meta=meta)
+
+
+def _changed(params: Mapping[str, Any], goal: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    kept = {name: value for name, value in params.items() if name not in names}
+    return kept | {name: goal[name] for name in names if name in goal}
 
 
 def timeline(view: SweepView) -> go.Figure:

@@ -17,6 +17,7 @@ from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.confirmation import confirming, in_interval, in_lines
 from gaudi_tune.show.pictures.fields import fields_of
+from gaudi_tune.show.pictures.surrogate import Surrogate, has_diverged
 from gaudi_tune.show.summary import summarise
 from gaudi_tune.show.waiting_text import awaited_in_words
 from gaudi_tune.sweep.record.device_time import DeviceTime, shares_of
@@ -138,11 +139,22 @@ class SweepView:
         """The trials of the search."""
         return [trial for trial in self.trials if not trial.confirms]
 
+    @property
+    def winner(self) -> ShownTrial | None:
+        """The best trial of the confirmation, else of the search; None if no trial has a value."""
+        rivals = (self.summary["confirmation"] or {}).get("rivals")
+        best = rivals[0] if rivals else self.summary["best"]
+        return next((trial for trial in self.trials if best and trial.number == best["trial"]), None)
+
     @cached_property
-    def compared(self) -> list[ShownTrial]:
-        """The trials that pictures of hyperparameters compare: they finished or stopped early, and have a value."""
-        ended = [trial for trial in self.searched if trial.status in ("finished", "stopped early")]
-        return [trial for trial in ended if trial.best is not None]
+    def surrogate(self) -> Surrogate:
+        """A forest fitted to the trials of the search that have reported and do not run, or have diverged.
+
+        Raises:
+            TooLittleError: They are too few, or it explains too little.
+        """
+        trials = [t for t in self.searched if (t.curve and t.status not in ("running", "failed")) or has_diverged(t)]
+        return Surrogate.fitted(trials, self.objective)
 
     def head(self) -> dict[str, Any]:
         """Return everything on the page but the trials and the pictures."""

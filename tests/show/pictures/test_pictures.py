@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from gaudi_tune.show.pictures import figures
 from gaudi_tune.show.pictures.catalogue import PICTURES, draw_picture, draw_pictures
 from gaudi_tune.show.pictures.fields import fields_of
 from gaudi_tune.show.pictures.report import DrawPictures, write_report
+from gaudi_tune.show.pictures.surrogate import standings
 from gaudi_tune.show.pictures.sweep_view import SweepView
 from gaudi_tune.show.result import result_lines
 from gaudi_tune.sweep.record.device_time import Interval
@@ -36,7 +38,8 @@ from tests.helpers.fed_state import Fed
 from tests.helpers.quadratic import QUADRATIC
 
 EPOCHS = 4
-NAMES = [name for name in PICTURES if name != "confirmation" and not name.startswith("front")]
+SOME = ("confirmation", "front", "front_1_3", "front_2_3", "path", "rungs")
+NAMES = [name for name in PICTURES if name not in SOME]
 """Of the pictures that every sweep has."""
 
 
@@ -292,18 +295,18 @@ def test_the_report_says_why_a_sweep_ended_early(tmp_path: Path) -> None:
     [
         ([], NAMES),
         ([[]], NAMES),  # the baseline alone, before its first report
-        ([[0.1, 0.2, 0.3, 0.4]], ["parallel_coordinates", "importance"]),
+        ([[0.1, 0.2, 0.3, 0.4]], ["slices", "importance"]),
         ([None, None, None], NAMES[:4]),  # they had devices
         ([[math.nan], [math.inf], None], ["optimization_history", "learning_curves", *NAMES[2:4]]),
-        ([[0.5] * EPOCHS] * 10, ["importance"]),
-        ([[0.1 * number] for number in range(1, 10)], ["importance"]),
-        ([[0.1 * number] for number in range(1, 11)], []),
+        ([[0.5] * EPOCHS] * 20, ["importance"]),
+        ([[0.1 * number] for number in range(1, 20)], ["importance"]),
     ],
 )
 def test_a_missing_picture_says_why(curves: list[list[float] | None], missing: list[str], tmp_path: Path) -> None:
     view = view_of(curves, tmp_path)
     pictures = draw_pictures(view)
     assert [picture.name for picture in pictures if picture.figure is None] == missing
+    assert not {"path", "confirmation"} & {picture.name for picture in pictures}
     assert all(picture.caption.startswith("Not there: ") for picture in pictures if picture.figure is None)
     write_report(view, pictures, view.plan.report_file)
     assert "Not there: " in view.plan.report_file.read_text() or not missing
@@ -313,12 +316,6 @@ def test_less_is_better_where_that_is_so(tmp_path: Path) -> None:
     pictures = draw_pictures(view_of([[3.0, 2.0], [4.0, 1.0, 1.5, 1.2], [5.0]], tmp_path, mode="min"))
     best: dict[str, Any] = {picture.name: picture.figure for picture in pictures}
     assert [list(trace.y) for trace in best["optimization_history"].data if trace.name == "best so far"] == [[2, 1, 1]]
-    lines = best["parallel_coordinates"].data
-    if lines[0].type == "parcoords":  # the picture of Optuna 4, which has the colours in itself
-        assert list(lines[0].dimensions[0]["values"]) == [5.0, 2.0, 1.0]
-        return
-    front = [trace for trace in lines if trace.mode == "lines"][-1]  # drawn last, darkest
-    assert (front.y[0], front.line.color) == (0.0, "rgb(8.0, 48.0, 107.0)")
 
 
 def test_a_picture_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
@@ -378,61 +375,84 @@ def test_a_confirmation_has_a_picture_and_its_trials_are_in_the_table_alone(tmp_
     assert data["head"]["facts"][2] == ["Trials", "8 of 15", "6 of them confirm"]
 
 
+def test_marks_are_paler_the_less_a_trial_has_trained_and_choices_have_their_names(tmp_path: Path) -> None:
+    figure = figures.slices(view_of(MIXED, tmp_path))
+    panels = {axis.title.text: trace for axis, trace in zip(figure.select_xaxes(), figure.data, strict=True)}
+    marker = panels["lr"].marker
+    assert list(marker.color) == [1.0, 0.25, 0.75, 0.5, 1.0, 0.25]  # of trials 1, 2, 4, 5, 6 and 7
+    assert list(marker.symbol) == ["circle", "diamond", "x", "circle", "circle", "diamond"]
+    assert list(panels["lr"].y) == [0.75, 0.1, 0.4, 0.2, 0.6, 0.05]
+    assert len(panels["momentum"].y) < 6  # only one of the optimizers has it
+    (axis,) = (axis for axis in figure.select_xaxes() if axis.title.text == "pooling")
+    assert {"True", "False", "None"} >= set(axis.ticktext)
+
+
+RATES: dict[str, Any] = {"optimizer": "sgd", "dropout": 0.1, "layers": 2, "batch_size": 8, "pooling": True}
+
+
+def by_rate(folder: Path, mode: Literal["max", "min"], trials: int = 24) -> SweepView:
+    """A sweep in which the learning rate decides: too small fails to learn, and the largest diverge."""
+    plan = plan_of(folder, mode)
+    plan = replace(plan, experiment=replace(plan.experiment, baseline={}))
+    sign, fed = (1 if mode == "max" else -1), Fed(mode=mode, epochs=EPOCHS, trials=trials)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=2))
+    for number in range(1, trials + 1):
+        config, _ = plan.experiment.search_space.propose(study)
+        if number == 1:
+            config = {**RATES, "lr": 1e-5, "momentum": 0.5}
+        score = sign * (1 - abs(math.log10(config["lr"]) + 2.5) / 3)
+        fed.begin(number, **config)
+        is_good = sign * score > 0.8
+        for epoch in range(1, EPOCHS + 1 if is_good or number == 1 else 2):
+            fed.report(number, epoch, score - sign * 0.3 / epoch)
+        if config["lr"] > 0.05:
+            fed.report(number, 2, math.nan)
+            fed.end(number, "failed", "diverged")
+        else:
+            fed.end(number, "finished" if is_good or number == 1 else "stopped early")
+    fed.state.close()
+    view = SweepView.take(plan, fed.state, "")
+    object.__setattr__(plan.experiment, "baseline", {**RATES, "lr": 1e-5, "momentum": 0.5})
+    return view
+
+
 @pytest.mark.parametrize("mode", ["max", "min"])
-def test_the_hyperparameter_that_decides_is_the_most_important(mode: Literal["max", "min"], tmp_path: Path) -> None:
-    """Also if most trials have good values of it, and if other trials than the best have a hyperparameter."""
-    plan = plan_of(tmp_path, mode)
-    rates = [trial.params["lr"] for trial in view_of([[0.5]] * 16, tmp_path).trials]
-    curves: list[list[float] | None] = [[1 + 0.01 * (n % 3) if lr > 1e-3 else 0.1] for n, lr in enumerate(rates)]
-    figure = figures.importance(SweepView.take(plan, state_of(curves, plan), ""))
-    (bars,) = figure.data
+def test_the_hyperparameter_that_decides_is_the_most_important_and_the_largest_step(
+    mode: Literal["max", "min"], tmp_path: Path
+) -> None:
+    """Also if most trials with good values finished, those with bad ones were stopped, and the largest diverged."""
+    view = by_rate(tmp_path, mode)
+    (bars,) = figures.importance(view).data
     shares = dict(zip(bars.y, bars.x, strict=True))
     assert max(shares, key=shares.__getitem__) == "lr"
     assert shares["lr"] > 0.5
-    assert "momentum" not in shares  # only some trials have it
+    (momentum,) = (name for name in shares if name.startswith("momentum"))
+    assert re.fullmatch(r"momentum \(only \d+ have it\)", momentum)
+    figure = figures.path(view)
+    assert figure is not None
+    (line,) = figure.data
+    assert line.y[0] == "baseline"
+    assert line.y[1].startswith("lr=")
+    assert line.x[1] - line.x[0] > 0.4
+    assert line.x[1] == max(line.x[1], line.x[0])
+    assert view.winner is not None
+    changed = {part.partition("=")[0].removeprefix("no ") for label in line.y[1:] for part in label.split(", ")}
+    names = {*view.winner.params, *view.trials[0].params}
+    differing = {n for n in names if view.winner.params.get(n) != view.trials[0].params.get(n)}
+    assert changed == differing
 
 
-@pytest.mark.timeout(60)
-def test_importance_of_a_choice_with_many_values_is_drawn(tmp_path: Path) -> None:
-    """As a grid has it. Optuna's fANOVA takes twice the time for each further value."""
-
-    def space(trial: optuna.Trial) -> dict[str, Any]:
-        trial.suggest_categorical("lr", [0.001 * number for number in range(1, 33)])
-        trial.suggest_float("momentum", 0.0, 0.9)
-        return {}
-
-    plan = replace(plan_of(tmp_path), experiment=replace(QUADRATIC, space=space))
-    curves: list[list[float] | None] = [[0.1 * number] for number in range(1, 41)]
-    figure = figures.importance(SweepView.take(plan, state_of(curves, plan), ""))
-    assert set(figure.data[0].y) == {"lr", "momentum"}
+def test_importance_of_noise_is_not_drawn(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    view = view_of([[rng.random()] for _ in range(24)], tmp_path)
+    with pytest.raises(figures.NothingToDrawError, match="does not follow from their hyperparameters"):
+        figures.importance(view)
 
 
-def test_trials_and_hyperparameters_are_on_the_axes_of_optuna(tmp_path: Path) -> None:
-    view = view_of([[0.1 * number] * EPOCHS for number in range(1, 8)], tmp_path)
-    figure = figures.parallel_coordinates(view)
-    if figure.data[0].type == "parcoords":  # the picture of Optuna 4
-        assert [axis["label"] for axis in figure.data[0].dimensions] == ["score", *sorted(view.head()["names"])]
-        return
-    lines = [trace for trace in figure.data if trace.mode == "lines"]
-    assert list(figure.layout.xaxis.ticktext) == ["score", *sorted(view.head()["names"])]
-    assert [line.y[0] for line in lines] == pytest.approx([number / 6 for number in range(7)])
-    for trial, line in zip(view.compared, lines, strict=True):
-        texts = dict(line.customdata)
-        assert (texts["momentum"] == "None") == ("momentum" not in trial.params)
-        assert texts["optimizer"] == trial.params["optimizer"]
-        assert float(texts["lr"]) == pytest.approx(trial.params["lr"], rel=0.01)
-
-
-def test_ranges_that_differ_between_branches_are_one_hyperparameter(tmp_path: Path) -> None:
-    def branches(trial: optuna.Trial) -> dict[str, Any]:
-        is_sgd = trial.suggest_categorical("optimizer", ["sgd", "adamw"]) == "sgd"
-        trial.suggest_float("lr", 1e-3 if is_sgd else 1e-5, 1e-1 if is_sgd else 1e-3, log=True)
-        return {}
-
-    plan = replace(plan_of(tmp_path), experiment=replace(QUADRATIC, space=branches))
-    curves: list[list[float] | None] = [[0.1 * number] for number in range(1, 13)]
-    figure = figures.importance(SweepView.take(plan, state_of(curves, plan), ""))
-    assert set(figure.data[0].y) == {"lr", "optimizer"}
+def test_a_stopped_trial_stands_where_it_was_stopped(tmp_path: Path) -> None:
+    """Trial 2 was ahead of 1 when it was stopped; 3 was behind both; 4 diverged."""
+    view = view_of([[0.2, 0.4, 0.6, 0.8], [0.3], [0.1], [0.9, math.nan]], tmp_path)
+    assert standings(view.trials, view.objective) == pytest.approx([2 / 3, 1.0, 1 / 3, 0.0])
 
 
 def test_the_fields_of_a_branch_have_its_own_ranges() -> None:
