@@ -30,7 +30,7 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
     "cli": 880,
     "on_ray": 2870,
-    "plan": 920,
+    "plan": 930,
     "sweep.policies": 780,
     "sweep.search": 1590,
     "show": 3470,
@@ -44,7 +44,7 @@ BUDGETS = {
     "training": 685,
     "devices": 1020,
     "base": 520,
-    "private": 1275,
+    "private": 1295,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""

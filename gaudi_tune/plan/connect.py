@@ -49,7 +49,7 @@ def join_cluster(address: str | None) -> list[Mapping[str, float]] | None:
     """
     import ray
 
-    from gaudi_tune.private.ray_core import is_ray_here_private
+    from gaudi_tune.private.ray_core import is_ray_here_private, versions_that_differ
 
     if address is not None and not ray.is_initialized():
         host, _, port = address.removeprefix("ray://").rpartition(":")
@@ -65,6 +65,15 @@ def join_cluster(address: str | None) -> list[Mapping[str, float]] | None:
                 socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
             ray.init(address=address, log_to_driver=False)
         except (OSError, ValueError, RuntimeError) as error:
+            if versions := versions_that_differ(error):
+                there_ray, there_python, here_ray, here_python = versions
+                fix = (
+                    f'pip install "ray[default,tune,train]=={there_ray}"' if there_ray != here_ray else "another Python"
+                )
+                raise SweepError(
+                    f"--address {address}: that cluster runs Ray {there_ray} with Python {there_python}, and here is "
+                    f"Ray {here_ray} with Python {here_python}; both must be the same. The fix here: {fix}"
+                ) from error
             raise SweepError(
                 f"--address {address}: no Ray cluster answers there ({error}). Give HOST:PORT of a node started with "
                 f"ray start --head, or auto on such a node."

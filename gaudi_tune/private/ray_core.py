@@ -16,10 +16,14 @@ import ray
 from ray._private import parameter, ray_constants, services, utils, worker
 from ray._private.resource_and_label_spec import ResourceAndLabelSpec
 from ray._private.state import state
-from ray._raylet import persist_port  # type: ignore[attr-defined]  # which is compiled
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData
 from ray.exceptions import OutOfMemoryError
 from ray.util.placement_group import PlacementGroup, remove_placement_group
+
+try:
+    from ray._raylet import persist_port  # type: ignore[attr-defined]  # which is compiled
+except ImportError:  # the raylet of Ray 2.53 waits for no port
+    persist_port = None
 
 HOST_OUT_OF_MEMORY = "low on memory"
 """This is in Ray's message for each process that it kills because the host's memory is full."""
@@ -119,7 +123,7 @@ class _Raylet:
         """Start it, once the files for which it would wait are there."""
         bound = inspect.signature(self._start).bind(*arguments, **options).arguments
         self._session = str(bound["session_dir"])
-        for name in AGENT_PORTS:
+        for name in AGENT_PORTS if persist_port is not None else ():
             persist_port(self._session, bound["node_id"], name, -1)
         started = self._start(*arguments, **options)
         self._process = started.process
@@ -195,6 +199,13 @@ def is_ray_here_private() -> bool:
         return str(services.get_ray_address_from_environment("auto", None)).startswith("127.")
     except ConnectionError:  # there is none
         return False
+
+
+def versions_that_differ(error: BaseException) -> list[str]:
+    """Return Ray's and Python's version in a cluster, and those here, from Ray's error that they differ; [] for another
+    error. It has no type of its own."""
+    text = str(error)
+    return re.findall(r"(?:Ray|Python): *(\S+)", text) if text.startswith("Version mismatch") else []
 
 
 def draining_nodes() -> set[str]:

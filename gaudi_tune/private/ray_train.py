@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import ray
 from ray.exceptions import RayActorError, RayTaskError
+from ray.train import ReportedCheckpoint
 
 # What ray.tune.report() and its neighbours call; ray.tune has no hook for it, either.
 from ray.train._internal import session as tune_session
@@ -44,8 +45,8 @@ from ray.train.v2._internal.execution.worker_group import worker_group as group_
 # The class of its worker actors; a worker group has it as an attribute.
 from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
 
-# What ray.train.get_context() returns in a worker.
-from ray.train.v2.api.reported_checkpoint import ReportedCheckpoint, ReportedCheckpointStatus
+# Public as ray.train.ReportedCheckpoint, but for its status.
+from ray.train.v2.api import reported_checkpoint
 
 __all__ = [
     "ENABLE_PREEMPTION_WATCHER",
@@ -139,15 +140,14 @@ class _TrainAnswers(DistributedTrainFnUtils):
         checkpoint_upload_mode: Any = None,
         delete_local_checkpoint_after_upload: bool | None = None,
         checkpoint_upload_fn: Callable[[Any, str], Any] | None = None,
-        validation: Any = False,
+        **validation: Any,  # validate_fn and validate_config in Ray 2.53
     ) -> None:
-        for name, value in {"checkpoint_upload_fn": checkpoint_upload_fn, "validation": validation}.items():
+        for name, value in {"checkpoint_upload_fn": checkpoint_upload_fn, **validation}.items():
             if value:
                 raise ValueError(f"report({name}=...): a sweep does not call it; do that in the train loop")
         self._report(metrics, checkpoint)
         if checkpoint is not None:
-            committed = ReportedCheckpointStatus.COMMITTED
-            self._reported.append(ReportedCheckpoint(checkpoint, dict(metrics), committed))
+            self._reported.append(_reported_checkpoint(checkpoint, dict(metrics)))
 
     def get_checkpoint(self) -> Any:
         return self._get_checkpoint()
@@ -167,6 +167,12 @@ class _TrainAnswers(DistributedTrainFnUtils):
 
     def get_dataset_shard(self, dataset_info: Any) -> Any:
         raise KeyError(f"there is no dataset {dataset_info.dataset_name!r}: load your data in the train loop")
+
+
+def _reported_checkpoint(checkpoint: Any, metrics: dict[str, Any]) -> ReportedCheckpoint:
+    statuses: Any = getattr(reported_checkpoint, "ReportedCheckpointStatus", None)  # Ray 2.53 has none
+    status = {} if statuses is None else {"status": statuses.COMMITTED}
+    return ReportedCheckpoint(checkpoint, metrics, **status)
 
 
 @contextmanager

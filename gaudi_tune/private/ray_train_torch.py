@@ -14,7 +14,7 @@ import ray.train
 from ray.train import Result
 from ray.train._internal.utils import get_address_and_port
 from ray.train.backend import Backend, BackendConfig
-from ray.train.v2._internal.callbacks import DatasetsCallback
+from ray.train.v2._internal import callbacks
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 from ray.train.v2._internal.execution.controller import TrainController
@@ -37,7 +37,9 @@ __all__ = [
 ]
 
 LOOPBACK = "127.0.0.1"
-DISPENSABLE = (DatasetsCallback, PlacementGroupCleanerCallback)
+# In Ray 2.53 it is a DatasetsSetupCallback.
+DATASETS_CALLBACK = getattr(callbacks, "DatasetsCallback", None) or callbacks.DatasetsSetupCallback
+DISPENSABLE = (DATASETS_CALLBACK, PlacementGroupCleanerCallback)
 """Callbacks that start an actor in each group, which takes 2 s of CPU and 150 MB. The first hands out shards of Ray
 Data, which is not used. The second frees devices that a dead trial actor has booked: it needs Ray's dashboard, and the
 sweep does the same (``free_orphans``)."""
@@ -55,6 +57,12 @@ class FixedSize(FixedScalingPolicy):
 
     def _maybe_send_resource_request(self) -> None:
         """Do not repeat the request every 20 s."""
+
+    async def before_controller_shutdown(self) -> None:
+        """Take nothing back: in Ray 2.55 that would start the actor, too."""
+
+    def before_controller_abort(self) -> None:
+        """Take nothing back."""
 
 
 class TorchBackend(Backend):

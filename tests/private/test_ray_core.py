@@ -24,6 +24,7 @@ from gaudi_tune.private.ray_core import (
     is_orphan,
     lean_ray,
     logs_folder,
+    versions_that_differ,
     waiting_actors,
 )
 
@@ -130,3 +131,12 @@ def test_prints_of_a_worker_are_in_the_folder_of_logs(ray_here: None) -> None:
     ray.get(say.remote())
     files = list(Path(logs_folder()).glob("worker-*.out"))
     assert any("a word of a worker" in file.read_text() for file in files)
+
+
+def test_ray_names_the_versions_that_differ() -> None:
+    here = utils.compute_version_info()
+    utils.check_version_info({"ray_version": here[0], "python_version": here[1]}, "here")
+    with pytest.raises(RuntimeError) as caught:
+        utils.check_version_info({"ray_version": "2.9.3", "python_version": "3.9.1"}, "here")
+    assert versions_that_differ(caught.value) == ["2.9.3", "3.9.1", *here[:2]]
+    assert versions_that_differ(RuntimeError("Ray: 1, Python: 2")) == []

@@ -24,7 +24,6 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.torch import config as torch_config
 from ray.train.v2._internal import constants
 from ray.train.v2._internal.callbacks.backend_setup import BackendSetupCallback
-from ray.train.v2._internal.data_integration.interfaces import DatasetShardMetadata
 from ray.train.v2._internal.exceptions import RayTrainError
 from ray.train.v2._internal.execution import train_fn_utils
 from ray.train.v2._internal.execution.checkpoint.sync_actor import SynchronizationActor
@@ -66,7 +65,8 @@ def test_the_errors_of_lost_processes_are_ray_trains_and_come_inside_a_public_on
 
 def test_rays_variables_have_these_names() -> None:
     assert constants.WORKER_GROUP_START_TIMEOUT_S_ENV_VAR == ray_train.START_TIMEOUT_S
-    assert constants.ENABLE_PREEMPTION_WATCHER_ENV_VAR == ray_train.ENABLE_PREEMPTION_WATCHER
+    name = getattr(constants, "ENABLE_PREEMPTION_WATCHER_ENV_VAR", ray_train.ENABLE_PREEMPTION_WATCHER)  # not in 2.55
+    assert name == ray_train.ENABLE_PREEMPTION_WATCHER
 
 
 def test_a_callback_changes_ranks_before_the_workers_have_them() -> None:
@@ -90,6 +90,10 @@ def test_a_callback_changes_ranks_before_the_workers_have_them() -> None:
             (worker.metadata.accelerator_ids["HPU"], worker.distributed_context.world_rank) for worker in workers
         )
 
+    if not hasattr(WorkerGroup, "_init_train_context"):  # in Ray 2.55 these lines are in a longer method
+        start = inspect.getsource(WorkerGroup._start_impl)
+        assert start.index("before_init_train_context(workers)") < start.index("_init_train_context_on_workers(")
+        return
     group = SimpleNamespace(_execution_group_callbacks=[Swap()], _init_train_context_on_workers=send)
     WorkerGroup._init_train_context(group, [worker("3", 0), worker("2", 1)], None)
     assert sent == [(["2"], 0), (["3"], 1)]
@@ -109,9 +113,10 @@ def test_the_backend_that_ray_starts_is_the_one_that_a_config_names() -> None:
         backend_cls = Own
 
     assert issubclass(TorchBackend, Backend)
-    setup = BackendSetupCallback(OwnConfig())
-    setup.after_execution_group_start(None)
-    setup.before_execution_group_shutdown(None)
+    setup: Any = BackendSetupCallback(OwnConfig())
+    group = "execution" if "after_execution_group_start" in vars(BackendSetupCallback) else "worker"  # as in Ray 2.55
+    getattr(setup, f"after_{group}_group_start")(None)
+    getattr(setup, f"before_{group}_group_shutdown")(None)
     assert calls == ["start", "shutdown"]
     assert callable(WorkerGroup.execute)
 
@@ -119,7 +124,9 @@ def test_the_backend_that_ray_starts_is_the_one_that_a_config_names() -> None:
 def test_torch_is_set_up_and_ended_as_by_the_backend_of_ray() -> None:
     """Every test with workers sets it up so."""
     rays: Any = torch_config.TorchConfig().backend_cls
-    starts, ends = inspect.getsource(rays.on_start), inspect.getsource(rays.on_shutdown)
+    # Ray 2.55 sets the variables in the second.
+    starts = inspect.getsource(rays.on_start) + inspect.getsource(rays.on_training_start)
+    ends = inspect.getsource(rays.on_shutdown)
     for call in (
         "execute_single(\n                0, get_address_and_port\n",
         "execute(_set_torch_distributed_env_vars)",
@@ -218,14 +225,15 @@ def test_calls_of_a_loop_for_ray_are_answered_inside_a_block_alone(tmp_path: Pat
             assert ray.tune.get_context().get_trial_dir() == str(folder)
             assert ray.train.get_checkpoint() == "a checkpoint"
             assert ray.train.get_context().get_experiment_name() == "sweep"
-            (earlier,) = ray.train.get_all_reported_checkpoints(timeout_s=5)
+            (earlier,) = ray.train.get_all_reported_checkpoints()
             assert (earlier.checkpoint, earlier.metrics) == ("written", {"loss": 0.4})
-            for not_done in ({"validation": True}, {"checkpoint_upload_fn": print}):
+            validation = inspect.signature(ray.train.report).parameters.keys() & {"validation", "validate_fn"}
+            for not_done in ({validation.pop(): print}, {"checkpoint_upload_fn": print}):
                 with pytest.raises(ValueError, match=f"{next(iter(not_done))}=...\\): a sweep does not call it"):
                     ray.train.report({"loss": 0.2}, checkpoint="written", **not_done)
-            # What Ray asks its context for first is there in a worker alone.
+            # What Ray asks its context for first is there in a worker alone; it passes DatasetShardMetadata.
             with pytest.raises(KeyError, match="there is no dataset 'train': load your data in the train loop"):
-                train_fn_utils.get_train_fn_utils().get_dataset_shard(DatasetShardMetadata("train", world_rank=0))
+                train_fn_utils.get_train_fn_utils().get_dataset_shard(SimpleNamespace(dataset_name="train"))
         assert train_fn_utils.get_train_fn_utils() is usual
     finally:
         train_fn_utils.set_train_fn_utils(None)
@@ -293,7 +301,8 @@ def test_a_policy_of_a_fixed_size_asks_nobody_for_machines() -> None:
     assert (decision.num_workers, decision.resources_per_worker) == (3, {"HPU": 1})
     asyncio.run(lean.before_controller_shutdown())
     lean.before_controller_abort()
-    assert lean._coordinator_client is None
+    made = {"_coordinator_client", "_autoscaling_coordinator"} & vars(lean).keys()  # the second in Ray 2.55
+    assert [vars(lean)[name] for name in made] in ([], [None])
 
 
 def test_the_trainer_can_run_its_controller_itself_with_workers_of_another_class() -> None:
