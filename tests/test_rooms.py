@@ -37,7 +37,7 @@ BUDGETS = {
     "sweep.record": 1280,
     "define": 1440,
     "group": 1746,
-    "integrations": 120,
+    "integrations": 125,
     "data": 1710,
     "storage": 450,
     "recipes": 1210,

@@ -130,10 +130,15 @@ def images_per_second(images: Images, count: int = 24) -> float:
     """Return how many images of a split one process loads in a second, measured with some from all over the split."""
     indices = np.linspace(0, len(images) - 1, count).astype(int).tolist()
     loaded = iter(Loader(images, [BatchIndices((0,), indices[:1]), BatchIndices((0,), indices)], loader_workers=0))
-    next(loaded)  # which opens what later ones find open
-    began = time.perf_counter()
-    next(loaded)
-    return count / (time.perf_counter() - began)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as a loader process has
+    try:
+        next(loaded)  # which opens what later ones find open
+        began = time.perf_counter()
+        next(loaded)
+        return count / (time.perf_counter() - began)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def read_image(file: Path | IO[bytes]) -> torch.Tensor:

@@ -32,8 +32,23 @@ class ReportCallback(TrainerCallback):
 
     _training = False
 
-    def on_train_begin(self, *_: Any, **parts: Any) -> None:
-        """Begin to report."""
+    def on_init_end(self, args: TrainingArguments, *_: Any, **parts: Any) -> None:
+        """Refuse a Trainer that shards its model over the workers.
+
+        Raises:
+            ValueError: Rank 0 saves alone, and would wait for ever for what the other ranks have of the model.
+        """
+        sharding = [name for name in ("fsdp", "deepspeed") if getattr(args, name)]
+        if sharding and args.world_size > 1:
+            raise ValueError(
+                f"{sharding[0]} must be off in a trial on several devices, but got {getattr(args, sharding[0])!r}: a "
+                f"checkpoint is written by one worker, which would have a part of the model; leave it out, or train "
+                f"an adapter (PEFT), which leaves more memory free"
+            )
+
+    def on_train_begin(self, args: TrainingArguments, *_: Any, **parts: Any) -> None:
+        """Begin to report, after the same check for a callback that was added later."""
+        self.on_init_end(args)
         self._training = True
 
     def on_train_end(self, *_: Any, **parts: Any) -> None:
