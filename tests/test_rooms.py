@@ -28,7 +28,7 @@ FLOORS = (
 """From the top down. Folders of one floor do not know each other."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
-    "cli": 880,
+    "cli": 900,
     "on_ray": 2870,
     "plan": 930,
     "sweep.policies": 780,
@@ -36,14 +36,14 @@ BUDGETS = {
     "show": 3470,
     "sweep.record": 1280,
     "define": 1440,
-    "group": 1746,
+    "group": 1750,
     "integrations": 125,
     "data": 1710,
     "storage": 450,
     "recipes": 1210,
     "training": 685,
     "devices": 1020,
-    "base": 520,
+    "base": 560,
     "private": 1295,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room

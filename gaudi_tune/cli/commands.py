@@ -3,6 +3,7 @@
     gaudi-tune run my.py[:EXPERIMENT] [options of a sweep]
     gaudi-tune ls [FOLDER] [--json]
     gaudi-tune show SWEEP [--json]
+    gaudi-tune logs SWEEP TRIAL
     gaudi-tune rerun SWEEP --script SCRIPT [--trial N] [--seeds 5] [options of a sweep]
     gaudi-tune doctor
     gaudi-tune deliver SWEEP... [--tracking-uri URI]
@@ -17,13 +18,15 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.prints import prints_of
 from gaudi_tune.base.process import prepare_terminal, version_of
-from gaudi_tune.base.words import as_text
+from gaudi_tune.base.words import as_text, harmless
 from gaudi_tune.cli import command_line
 from gaudi_tune.cli.experiment_script import load_experiment
 from gaudi_tune.cli.run import run
@@ -100,7 +103,10 @@ def _parser() -> argparse.ArgumentParser:
     rerun.add_argument("sweep", metavar="SWEEP")
     rerun.add_argument("--script", metavar="SCRIPT", help="the script with the experiment, as run takes it")
     rerun.add_argument("--trial", type=int, metavar="N", help="the trial (default: the sweep's winner)")
-    for subparser, sweeps in ((show, "SWEEP"), (rerun, "SWEEP, and of the new sweep")):
+    logs = command("logs", _logs, "print what a trial printed on this machine, from Ray's files")
+    logs.add_argument("sweep", metavar="SWEEP")
+    logs.add_argument("trial", type=int, metavar="TRIAL", help="its number, such as 7")
+    for subparser, sweeps in ((show, "SWEEP"), (logs, "SWEEP"), (rerun, "SWEEP, and of the new sweep")):
         text = f"the folder of {sweeps}"
         subparser.add_argument("--storage", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
     text = "check that this machine has everything that a sweep on Gaudi needs (about a minute)"
@@ -146,6 +152,23 @@ def _show(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
         data, lines = {**sweep.brief(), **details}, sweep.lines([*arguments.program, "run"])
         text = _text(data, lines, arguments.json)
     print(text)
+    return 0
+
+
+def _logs(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
+    from gaudi_tune.sweep.record.sweep_file import find_sweep
+    from gaudi_tune.sweep.record.trial_state import trial_name
+
+    folder, found = find_sweep(arguments.sweep, arguments.storage), False
+    with suppress(OSError):
+        for line in prints_of(folder, trial_name(arguments.trial)):
+            print(harmless(line))
+            found = True
+    if not found:
+        raise SweepError(
+            f"logs {arguments.sweep} {arguments.trial}: it has printed nothing on this machine, or Ray's files, in "
+            f"/tmp/ray, are gone; give the number of another trial"
+        )
     return 0
 
 

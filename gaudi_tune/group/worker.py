@@ -29,6 +29,7 @@ from ray.train import Checkpoint
 
 from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.base.files import retry_while_disk_is_full
+from gaudi_tune.base.prints import begin_prints
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.device_metrics import DeviceMetrics, TrialCounts
 from gaudi_tune.devices.find import DEVICE
@@ -209,6 +210,7 @@ def _save_into(directory: Path, save: SaveFunction) -> None:
 def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, device: DeviceType) -> dict[str, Any]:
     """Run one trial to its end, clear away what it leaves behind, and return the next command."""
     session = _WarmSession(measured, start, TrialCounts(device), cleaner)
+    begin_prints(session.folder)
     measured.metrics.take()  # the time between two trials belongs to neither
     try:
         continues = start["checkpoint"] is not None

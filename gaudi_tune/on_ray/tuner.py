@@ -14,6 +14,7 @@ from ray import tune
 from gaudi_tune.base.errors import SweepError, shown_plainly, written
 from gaudi_tune.base.files import GROUPS_FOLDER
 from gaudi_tune.base.kept_in_process import NO_RESTORE
+from gaudi_tune.base.prints import note_place
 from gaudi_tune.base.process import changed_environment, prepare_terminal, temporary_environment
 from gaudi_tune.base.words import as_text
 from gaudi_tune.define.config_file import with_file
@@ -32,6 +33,7 @@ from gaudi_tune.on_ray.trials import name_of, new_folder_of
 from gaudi_tune.on_ray.tune_files import KeptState, put_back, read_kept_state, results_so_far
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.private import ray_tune, tune_state
+from gaudi_tune.private.ray_core import logs_folder
 from gaudi_tune.show.confirmation import confirming
 from gaudi_tune.show.plan_text import plan_lines
 from gaudi_tune.show.result import START_AGAIN, is_useless, result_lines
@@ -192,6 +194,7 @@ class SweepTuner(tune.Tuner):
                 put_back(state, plan.folder, plan.options.retries or 0)
                 reopen_summary(plan.folder)
             write_sweep_file(plan)
+            note_place(plan.folder, logs_folder())
             if mirror is not None:
                 mirror.start()
             retry_losses_alone()

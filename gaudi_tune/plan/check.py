@@ -9,6 +9,7 @@ import io
 import os
 import pickle
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 from ray import cloudpickle
@@ -71,7 +72,9 @@ def check_pickled(plan: Plan) -> None:
     experiment, joined = plan.experiment, plan.cluster is not None
     experiment.config_class.resolve_types()
     for field, value in (("train_loop", experiment.train_loop), ("config_class", experiment.config_class)):
-        can_be_sent, failures = inspect_serializability(value, name=field, print_file=io.StringIO())
+        # Each call of Ray's wraps both streams once more, until after some hundred plans nothing can be printed.
+        with redirect_stdout(sys.stdout), redirect_stderr(sys.stderr):
+            can_be_sent, failures = inspect_serializability(value, name=field, print_file=io.StringIO())
         if not can_be_sent:
             paths = sorted(f"{' -> '.join(map(str, part.path))} is a {type(part.obj).__name__}" for part in failures)
             raise SweepError(

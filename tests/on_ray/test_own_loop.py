@@ -20,11 +20,13 @@ import ray
 from ray import cloudpickle, tune
 
 from gaudi_tune import Budget, Experiment, Recipe, SweepError, SweepOptions, build_tuner
+from gaudi_tune.base.prints import prints_of
 from gaudi_tune.cli.run import dry_run_lines
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.plan.planner import make_plan, make_proposer
 from gaudi_tune.show.notify import VARIABLE
 from gaudi_tune.show.plan_text import plan_lines
+from gaudi_tune.sweep.record.trial_state import trial_name
 from gaudi_tune.training.trial_config import TrialConfig
 from tests.helpers.groups import in_one_group
 from tests.helpers.loops import forgetful, quadratic
@@ -245,6 +247,7 @@ def test_the_ten_lines_run_anywhere(tmp_path: Path, webhook: Webhook) -> None:
     (there / "helper.py").write_text(
         "def loss_of(config, epoch):\n"
         "    assert set(config) == {'lr', 'epochs', 'seed', 'confirms'}, config\n"
+        "    print('epoch', epoch, 'with', config['lr'])\n"
         "    return config['lr'] + 1 / epoch\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), VARIABLE: webhook.address}
@@ -276,6 +279,10 @@ def test_the_ten_lines_run_anywhere(tmp_path: Path, webhook: Webhook) -> None:
     best = summary["best"]
     assert best["value"] == pytest.approx(best["config"]["lr"] + 1 / best["epoch"])
     assert best["checkpoint"] is None
+    own_prints = [line for line in prints_of(here / "results" / "own", trial_name(best["trial"])) if "epoch" in line]
+    assert own_prints[0] == f"epoch 1 with {best['config']['lr']}"
+    assert {line.rpartition(" ")[2] for line in own_prints} == {str(best["config"]["lr"])}
+    assert own_prints.count(own_prints[0]) == 2  # of both workers
     assert json.loads(done.stdout) == summary
     assert "(no baseline)" in done.stderr
     assert webhook.got[-1]["event"] == "ended"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.plan.check import check_unchanged
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.sweep.record.sweep_file import read_sweep_file, write_sweep_file
+from tests.helpers.quadratic import QUADRATIC
 from tests.sweep.record.test_sweep_file import PLAIN, plan_in
 
 
@@ -78,3 +80,9 @@ def test_an_error_in_a_function_of_the_users_says_in_which_line(
 ) -> None:
     with pytest.raises(SweepError, match=message):
         make_plan(replace(PLAIN, **fields), SweepOptions(storage=tmp_path, device="cpu"))
+
+
+def test_a_check_leaves_the_streams_as_they_were(storage: Path) -> None:
+    streams = sys.stdout, sys.stderr
+    make_plan(QUADRATIC, SweepOptions(storage=storage, device="cpu", name="x"))
+    assert (sys.stdout, sys.stderr) == streams

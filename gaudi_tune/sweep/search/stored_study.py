@@ -161,13 +161,19 @@ def trial_summaries(
 
 def _trial_summary(trial: FrozenTrial, objective: Objective, *, is_paused: bool) -> dict[str, Any]:
     best_step, best_value = best_report(trial, objective) or (None, None)
+    point = trial.user_attrs.get(ATTR_POINT)
+    if point is not None and trial.state == StudyState.FAIL:
+        best_value = point[0] if point else None
+        best_step = min(
+            (step for step, value in trial.intermediate_values.items() if [value] == point[:1]), default=None
+        )
     summary: dict[str, Any] = {
         "trial": number_in_sweep(trial),
         "status": OUTCOMES.get(trial.state, "paused" if is_paused else "interrupted"),
         "value": best_value,
     }
-    if ATTR_POINT in trial.user_attrs:
-        summary["point"] = list(trial.user_attrs[ATTR_POINT])
+    if point and len(point) > 1:
+        summary["point"] = list(point)
     if ATTR_FAILURE in trial.user_attrs:
         summary["why"] = str(trial.user_attrs[ATTR_FAILURE])
     summary["at"] = best_step

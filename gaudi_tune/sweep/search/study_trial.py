@@ -102,7 +102,8 @@ def with_results(trial: FrozenTrial, results: TrialState, objectives: Sequence[O
     failure = failure_of(results, objectives)
     if failure is not None:
         state = StudyState.FAIL
-        user_attributes |= _failure_attributes(failure)
+        # What it counts with may be less than its best report: the best of those that were saved.
+        user_attributes |= {ATTR_POINT: list(results.point), **_failure_attributes(failure)}
     elif state == StudyState.COMPLETE:
         values = [float(value) for value in results.point]
     elif state == StudyState.PRUNED and len(objectives) == 1:

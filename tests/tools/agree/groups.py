@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ray.air.execution._internal.tracked_actor import TrackedActor
 from ray.exceptions import RayTaskError
@@ -27,9 +27,24 @@ from gaudi_tune.training.report_values import plain_report
 from gaudi_tune.training.session import WrittenCheckpoint
 from tests.tools.benchmarks.simulated_groups import REPORT_S, Clock, Groups, TrialActor
 
-Loop = Callable[[dict[str, Any], int, int], Iterator[tuple[dict[str, Any], bool]]]
-"""Yields each report of a trial after an epoch, and whether it comes with a checkpoint. It gets the configuration, that
-epoch, and how many reports the trial has made."""
+
+class Loop(Protocol):
+    """What the workers of a trial train."""
+
+    @property
+    def mishap(self) -> str:
+        """What happens to some trials."""
+
+    def reports(self, config: dict[str, Any], epoch: int, done: int) -> Iterator[tuple[dict[str, Any], bool]]:
+        """Yield each report of a trial after an epoch, and whether it comes with a checkpoint.
+
+        The trial has made ``done`` reports.
+        """
+
+    def strikes(self, config: Mapping[str, Any]) -> bool:
+        """Whether the mishap happens to a trial."""
+
+
 STATE = "state.json"
 
 
@@ -60,7 +75,10 @@ class Workers:
         start = json.loads(Path(checkpoint, STATE).read_text()) if checkpoint else {"epoch": 0, "reports": 0}
         self._written = LastWritten(Path(checkpoint) if checkpoint else None)
         self._count = start["reports"]
-        self._reports = self._loop(dict(config), start["epoch"], start["reports"])
+        self._config = config
+        if checkpoint and self._fails("load fails"):
+            raise _raised(RuntimeError("it cannot be loaded"))
+        self._reports = self._loop.reports(dict(config), start["epoch"], start["reports"])
         return self.next_report()
 
     def next_report(self) -> dict[str, Any]:
@@ -74,10 +92,9 @@ class Workers:
         except LostError as error:
             raise WorkersLostError(str(error)) from error
         except Exception as error:
-            failure = Failure(FailureKind.LOOP_ERROR, f"{type(error).__name__}: {error}", fingerprint_of(error))
-            raise WorkerRaisedError(failure) from error
+            raise _raised(error) from error
         self._count += 1
-        self._log(self._trial, self._count, metrics, saves)
+        self._log(self._trial, self._count, {**metrics, "x": self._config["x"]}, saves)
         written = None
         if saves:
             shutil.rmtree(self._scratch, ignore_errors=True)
@@ -90,11 +107,21 @@ class Workers:
         return {"kind": "metrics", "metrics": plain_report(metrics), **flags}
 
     def save(self, directory: str) -> None:
+        if self._fails("save fails"):
+            raise _raised(RuntimeError("it cannot be saved"))
         Path(directory).mkdir(parents=True, exist_ok=True)
         self._save(Path(directory))
 
+    def _fails(self, how: str) -> bool:
+        return self._loop.mishap == how and self._loop.strikes(self._config)
+
     def exit(self) -> None:
         self._written.forget()
+
+
+def _raised(error: Exception) -> WorkerRaisedError:
+    """The error of a train loop, as a worker hands it in."""
+    return WorkerRaisedError(Failure(FailureKind.LOOP_ERROR, f"{type(error).__name__}: {error}", fingerprint_of(error)))
 
 
 class _Failed:
@@ -120,16 +147,25 @@ class RealActors(Groups):
         self._loop, self._keep, self._kill_at, self._kill_while = loop, keep, kill_at, kill_while
         self.logged: dict[str, dict[int, dict[str, Any]]] = {}
         """What the loops themselves wrote down: for each trial, its reports by their number."""
-        self.repeated: list[str] = []
-        """Reports that were not the same when they were made again."""
+        self.clones = False
+        """Whether trials continue from checkpoints of others."""
+        self.asked: dict[int, Callable[[], Any]] = {}
+        """What a person does after how many events."""
 
     def note(self, trial: str, count: int, metrics: Mapping[str, Any], saves: bool) -> None:
         """Write down a report of a loop."""
-        self.logged.setdefault(trial, {})[count] = {**metrics, "saves": saves}
+        reports = self.logged.setdefault(trial, {})
+        key = count
+        if self.clones:  # a clone goes back: a report is another one if its hyperparameters are
+            same = (key for key, report in reports.items() if (report["count"], report["x"]) == (count, metrics["x"]))
+            key = next(same, len(reports) + 1)
+        reports[key] = {**metrics, "saves": saves, "count": count}
 
     def next(self, timeout: float | None = None) -> bool:
         if self._is_killed():
             raise KilledError
+        for at in [at for at in self.asked if at <= self.handled]:
+            self.asked.pop(at)()
         if self._asked_in_vain:
             time.sleep(0.01)  # threads of the sweep, of which it may wait for one, need real time
         return super().next(timeout)

@@ -15,16 +15,20 @@ from typing import Any
 from unittest import mock
 
 from ray import tune
-from ray.tune.schedulers import ASHAScheduler, MedianStoppingRule
+from ray.tune.schedulers import ASHAScheduler, HyperBandForBOHB, MedianStoppingRule, PopulationBasedTraining
+from ray.tune.schedulers.pb2 import PB2
 from ray.tune.search.basic_variant import BasicVariantGenerator
 from ray.tune.search.optuna import OptunaSearch
 
 from gaudi_tune import Budget, Experiment, build_tuner
+from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.define.experiment import as_name
 from gaudi_tune.devices.cpu import CPU
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.show.trackers.delivery import deliver_left
+from gaudi_tune.show.trackers.outbox import RECORDS_FILE
 from gaudi_tune.sweep.record.sweep_state import SweepState
+from gaudi_tune.sweep.search import study_record
 from tests.tools.agree.groups import KilledError, RealActors, keep_files
 from tests.tools.agree.loops import Curve
 from tests.tools.agree.places import Truth, disagreements
@@ -49,6 +53,19 @@ class Kind:
     """Whether all its trials end."""
     kill_while: str | None = None
     """What an actor does whenever the sweep is killed: a method of a trainable."""
+    asked: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """What a person asks on the page, after how many events of the first start."""
+    add_trials: int = 0
+    """How many trials are added to the sweep when it has ended."""
+    forgets: bool = False
+    """Whether a scheduler of Ray's may decide otherwise after a kill: then MLflow and Ray's files may keep reports of
+    the last seconds before it, which the sweep has not."""
+    clones: bool = False
+    """Whether trials continue from checkpoints of others, with other hyperparameters."""
+    study_lags: bool = False
+    """Whether the database of the study gets nothing between its creation and a kill."""
+    torn: bool = False
+    """Whether a kill tears the last line of each log."""
 
 
 KINDS: dict[str, Kind] = {
@@ -87,6 +104,60 @@ KINDS: dict[str, Kind] = {
     "killed while it saves": Kind(kill_while="save"),
     "one device": Kind(devices=1),
     "many devices": Kind(devices=8),
+    "pbt": Kind(options={"scheduler": "pbt"}, clones=True),
+    "pbt, many devices": Kind(options={"scheduler": "pbt"}, clones=True, devices=4),
+    "pbt, raises": Kind(Curve(mishap="raises"), {"scheduler": "pbt"}, clones=True),
+    "Ray's pbt": Kind(
+        objects=lambda: {
+            "scheduler": PopulationBasedTraining(
+                perturbation_interval=2, hyperparam_mutations={"x": [-0.5, 0.0, 0.5]}, time_attr="training_iteration"
+            )
+        },
+        clones=True,
+    ),
+    "PB2": Kind(
+        objects=lambda: {"scheduler": PB2(perturbation_interval=2, hyperparam_bounds={"x": [-1.0, 1.0]})}, clones=True
+    ),
+    "PB2, loses": Kind(
+        Curve(mishap="loses"),
+        objects=lambda: {"scheduler": PB2(perturbation_interval=2, hyperparam_bounds={"x": [-1.0, 1.0]})},
+        clones=True,
+    ),
+    "BOHB": Kind(forgets=True, objects=lambda: {"scheduler": HyperBandForBOHB(max_t=6)}),
+    "BOHB, raises": Kind(
+        Curve(mishap="raises"), forgets=True, objects=lambda: {"scheduler": HyperBandForBOHB(max_t=6)}
+    ),
+    "two objectives": Kind(options={"objectives": ("loss:min", "error:min")}),
+    "two objectives, saves third, fifo": Kind(
+        Curve(saves="third"), {"objectives": ("loss:min", "error:min"), "scheduler": "fifo"}
+    ),
+    "save fails": Kind(Curve(mishap="save fails"), {"checkpoint_minutes": 0}),
+    "load fails": Kind(Curve(mishap="load fails")),
+    "time budget": Kind(options={"time_budget": 2.0}, complete=False),
+    "time budget, target, confirmation": Kind(
+        options={"time_budget": 5.0, "target": 0.2, "confirm": 1, "seeds": 2}, complete=False
+    ),
+    "added trials": Kind(add_trials=3),
+    "added trials, confirmation": Kind(options={"confirm": 1, "seeds": 2}, add_trials=3),
+    "tried": Kind(asked={8: {"do": "try", "config": {"x": 0.125}}, 12: {"do": "try", "config": {"x": -0.75}}}),
+    "tried on a grid": Kind(
+        space=GRID,
+        objects=lambda: {"search_alg": BasicVariantGenerator()},
+        options={"num_samples": 1},
+        asked={8: {"do": "try", "config": {"x": 0.30000000000000004}}, 9: {"do": "add", "trials": 2}},
+    ),
+    "stopped by hand": Kind(asked={9: {"do": "stop", "trial": 2}}),
+    "more trials by hand": Kind(asked={5: {"do": "add", "trials": 4}}),
+    "ended by hand": Kind(asked={20: {"do": "end"}}, complete=False),
+    "study lags": Kind(study_lags=True),
+    "study lags, fifo": Kind(options={"scheduler": "fifo"}, study_lags=True),
+    "study lags, confirmation": Kind(options={"confirm": 1, "seeds": 2}, study_lags=True),
+    "Ray's Optuna, study lags": Kind(objects=lambda: {"search_alg": OptunaSearch(seed=1)}, study_lags=True),
+    "torn logs": Kind(torn=True),
+    "torn logs, raises, saves third": Kind(Curve(saves="third", mishap="raises"), {"scheduler": "fifo"}, torn=True),
+    "killed while it trains": Kind(kill_while="train"),
+    "killed while it continues": Kind(kill_while="restore"),
+    "killed while it changes trials": Kind(kill_while="reset"),
 }
 
 
@@ -111,6 +182,8 @@ class CheckedSweep:
                 state = self._part(resumes=start > 0, kill_at=kill_at)
                 if state is not None:
                     break
+            if self.kind.add_trials and state is not None:
+                state = self._part(resumes=True, kill_at=None, add_trials=self.kind.add_trials)
         os.chdir(here)
         assert state is not None, "the last part is not killed"
         deliver_left(self.folder, self.uri)
@@ -120,9 +193,15 @@ class CheckedSweep:
                 trial.number: {
                     number: report
                     for number, report in self._logged.get(trial.name, {}).items()
-                    if number <= trial.reports
+                    if self.kind.clones or number <= trial.reports
                 }
                 for trial in searched
+            },
+            clones=self.kind.clones,
+            forgotten={
+                trial.number: [report["loss"] for report in self._logged.get(trial.name, {}).values()]
+                for trial in searched
+                if self.kind.forgets and self._kills
             },
             configs={
                 trial.number: {name: trial.began_with[name] for name in self.kind.space if name in trial.began_with}
@@ -134,36 +213,48 @@ class CheckedSweep:
             self.folder, self.uri, self._printed.getvalue(), self.truth, killed=killed, complete=complete
         )
 
-    def _part(self, *, resumes: bool, kill_at: int | None) -> SweepState | None:
+    def _part(self, *, resumes: bool, kill_at: int | None, add_trials: int = 0) -> SweepState | None:
         """Run the sweep until it ends or is killed; return its state, None if it was killed."""
         kept = self.storage / f".kept-{self.name}"
         keep, kind = partial(keep_files, self.folder, kept), self.kind
-        groups = RealActors(kind.devices, kind.curve.reports, keep, kill_at, kill_while=kind.kill_while)
-        groups.logged = self._logged
+        groups = RealActors(kind.devices, kind.curve, keep, kill_at, kill_while=kind.kill_while)
+        groups.logged, groups.clones = self._logged, kind.clones
         patience = mock.patch.object(simulated_groups, "HANGS_AFTER", 1000)  # 10 s of real time
-        with without_ray(self.storage, groups, CPU), patience:
-            tuner = self._tuner(resumes=resumes)
+        lag = 1000.0 if kind.study_lags and kill_at is not None else study_record.WRITE_EVERY_S
+        with without_ray(self.storage, groups, CPU), patience, mock.patch.object(study_record, "WRITE_EVERY_S", lag):
+            tuner = self._tuner(resumes=resumes, add_trials=add_trials)
+            if not resumes:
+                groups.asked = {at: partial(tuner.run.steering.ask, request) for at, request in kind.asked.items()}
             try:
                 tuner.fit()
             except KilledError:
                 shutil.rmtree(self.folder)
                 kept.rename(self.folder)
+                if kind.torn:
+                    tear(self.folder / STATE_LOG, self.folder / RECORDS_FILE)
                 return None
         return tuner.run.state
 
-    def _tuner(self, *, resumes: bool) -> SweepTuner:
+    def _tuner(self, *, resumes: bool, add_trials: int) -> SweepTuner:
         experiment = Experiment(
             name="agree", train_loop=_never, space=self.kind.space, metric="loss", mode="min", budget=Budget(epochs=6)
         )
         options: dict[str, Any] = {"storage": self.storage, "tracking_uri": self.uri}
         if resumes:
-            options["resume"] = self.name
+            options |= {"resume": self.name, "add_trials": add_trials}
         else:
             options |= {"name": self.name, "num_samples": 8, "seed": self._seed, "device": "cpu", "confirm": 0}
             options |= self.kind.options
         tuner = build_tuner(experiment, **{**options, **self.kind.objects()})
         assert isinstance(tuner, SweepTuner)
         return tuner
+
+
+def tear(*logs: Path) -> None:
+    """Cut off half of the last line of each file, as the death of a machine does in the middle of a write."""
+    for log in logs:
+        if log.is_file() and (lines := log.read_bytes().splitlines(keepends=True)):
+            log.write_bytes(b"".join(lines[:-1]) + lines[-1][: len(lines[-1]) // 2])
 
 
 def _never(config: dict[str, Any]) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from tests.tools.agree.groups import LostError
 
 Saves = Literal["every", "third", "better", "never"]
-Mishap = Literal["", "raises", "nan", "infinity", "loses", "early", "done"]
+Mishap = Literal["", "raises", "nan", "infinity", "loses", "early", "done", "save fails", "load fails"]
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,13 @@ class Curve:
         noise = random.Random(f"{config['x']} {report}").uniform(-0.4, 0.4)
         return (config["x"] - 0.3) ** 2 + 1 / report + noise + 0.1 * config.get("width", 0)
 
+    def strikes(self, config: Mapping[str, Any]) -> bool:
+        """Whether the mishap happens to a trial."""
+        return bool(self.mishap) and random.Random(f"{config['x']}").random() < 1 / 3
+
     def reports(self, config: dict[str, Any], epoch: int, done: int) -> Iterator[tuple[dict[str, Any], bool]]:
         """Yield the reports of a trial that has made so many, and whether each comes with a checkpoint."""
-        strikes = bool(self.mishap) and random.Random(f"{config['x']}").random() < 1 / 3
+        strikes = self.strikes(config)
         losses = [self.loss(config, report) for report in range(1, done + 1)]
         for report in range(done + 1, self.each * config["epochs"] + 1):
             loss = self.loss(config, report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from mlflow.tracking import MlflowClient
 from gaudi_tune.base.words import format_value
 from gaudi_tune.cli.sweeps import StoredSweep
 from gaudi_tune.sweep.search.stored_study import stored_trials, trial_summaries
+from gaudi_tune.sweep.search.study_trial import number_in_sweep
 from tests.show.pictures.test_pictures import data_in
 from tests.tools.agree.groups import STATE
 
@@ -28,6 +29,10 @@ class Truth:
     """For each trial of the search its reports that the sweep took, by their number."""
     configs: Mapping[int, Mapping[str, Any]]
     metric: str = "loss"
+    clones: bool = False
+    """Whether trials continue from checkpoints of others: then reports are in the order in which they were made."""
+    forgotten: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    """Values of each trial that places may have besides, since a kill made the sweep forget them."""
     settled: dict[int, float | None] = field(default_factory=dict)
 
     def finite(self, trial: int) -> dict[int, float]:
@@ -47,13 +52,17 @@ class Truth:
         It counts with the best report of those that the sweep had saved by then, which only the sweep knows.
         """
         self.settled[trial] = value
-        saved = {report[self.metric] for report in self.reports[trial].values() if report["saves"]}
+        saved = {report[self.metric] for report in self.reports[trial].values() if report["saves"] or self.clones}
         return value is None or value in saved
 
     @property
     def best(self) -> float | None:
         """The best value of the sweep."""
         return min((value for trial in self.reports if (value := self.best_of(trial)) is not None), default=None)
+
+    def x_of(self, trial: int, value: float) -> set[float]:
+        """Return the x with which a trial reported a value."""
+        return {report["x"] for report in self.reports[trial].values() if report[self.metric] == value}
 
     def epochs_of(self, trial: int, value: float) -> set[int]:
         """Return the epochs, from 1, in which a trial reported a value."""
@@ -76,6 +85,8 @@ def _all(
 ) -> Iterator[tuple[str, str]]:
     sweep = StoredSweep.find(folder, folder.parent)
     raised = {trial["trial"] for trial in summary["trials"] if "why" in trial and "diverged" not in trial["why"]}
+    if truth.clones and killed:  # after a kill, other trials are copied than before it
+        raised |= {trial["trial"] for trial in summary["trials"]}
     for trial in summary["trials"]:
         if trial["trial"] in raised and not truth.settle(trial["trial"], trial["value"]):
             yield "summary.json", f"trial {trial['trial']} has raised an error, and has {trial['value']}"
@@ -84,8 +95,7 @@ def _all(
         "show --json": _of_list(sweep.trials),
         "study": _of_list(trial_summaries(stored_trials(folder), sweep.file.objective)),
     }.items():
-        except_for = raised if place == "study" else set()  # it has all reports of such a trial
-        yield from ((place, text) for text in _compared(found, truth, except_for))
+        yield from ((place, text) for text in _compared(found, truth))
     yield from (("study", text) for text in _curves_of_study(folder, truth))
     yield from (("best", text) for text in _best(folder, summary, sweep.brief()["best"], truth))
     yield from (("printed", text) for text in _lines(printed, truth))
@@ -99,26 +109,27 @@ def _of_list(trials: list[dict[str, Any]]) -> dict[int, tuple[Any, Any, Mapping[
     return {trial["trial"]: (trial["value"], trial["at"], trial["config"]) for trial in trials}
 
 
-def _compared(
-    found: Mapping[int, tuple[Any, Any, Mapping[str, Any]]], truth: Truth, except_for: set[int]
-) -> Iterator[str]:
+def _compared(found: Mapping[int, tuple[Any, Any, Mapping[str, Any]]], truth: Truth) -> Iterator[str]:
     """Compare best values, where they were reported, and configurations, of all trials."""
     if found.keys() != truth.reports.keys():
         yield f"has the trials {sorted(found)}, not {sorted(truth.reports)}"
-    for trial in (found.keys() & truth.reports.keys()) - except_for:
+    for trial in found.keys() & truth.reports.keys():
         value, at, config = found[trial]
         best = truth.best_of(trial)
         if value != best:
             yield f"trial {trial} has {value}, not {best}"
         elif best is not None and at not in truth.epochs_of(trial, best):
             yield f"trial {trial} has {value} at {at}, not at {truth.epochs_of(trial, best)}"
-        if dict(config) != dict(truth.configs[trial]):
+        if truth.clones:
+            if best is not None and config["x"] not in truth.x_of(trial, best):
+                yield f"trial {trial} has {value} with {config}, not {truth.x_of(trial, best)}"
+        elif dict(config) != dict(truth.configs[trial]):
             yield f"trial {trial} has {config}, not {truth.configs[trial]}"
 
 
 def _curves_of_study(folder: Path, truth: Truth) -> Iterator[str]:
     for trial in stored_trials(folder):
-        number = int(trial.user_attrs.get("number", trial.number + 1))
+        number = number_in_sweep(trial)
         reported = set(truth.finite(number).values()) if number in truth.reports else set()
         if others := {value for value in trial.intermediate_values.values() if math.isfinite(value)} - reported:
             yield f"trial {number} has {others}, which it never reported"
@@ -145,12 +156,14 @@ def _best(folder: Path, summary: Mapping[str, Any], listed: float | None, truth:
 
 def _lines(text: str, truth: Truth) -> Iterator[str]:
     """Compare what a terminal shows: the lines of the best, and the last line of each trial with its best value."""
-    for trial, value, epoch in re.findall(r"^best        trial (\d+): \w+ (\S+) at epoch (\d+)", text, re.MULTILINE):
+    results = re.findall(r"^best        trial (\d+): \w+ (\S+) at epoch (\d+)", text, re.MULTILINE)
+    for trial, value, epoch in results[-1:]:  # of the last end, where trials were added
         if value != format_value(truth.best):
             yield f"the best is {value}, not {format_value(truth.best)}"
         elif int(epoch) not in truth.epochs_of(int(trial), truth.best_of(int(trial)) or 0.0):
             yield f"trial {trial} has its best at epoch {epoch}"
-    ended = re.findall(r"\] trial (\d+)  .*  loss (\S+) (?:\(best ([^),]+)\))?.*(?:finished|stopped early)", text)
+    values = r"loss (\S+) (?: ?error \S+ )?(?:\(best ([^),]+)[^)]*\))?"
+    ended = re.findall(rf"\] trial (\d+)  .*  {values}.*(?:finished|stopped early)", text)
     shown = {trial: best or last for trial, last, best in ended}
     for trial, value in shown.items():
         best = truth.best_of(int(trial)) if int(trial) in truth.reports.keys() - truth.settled.keys() else None
@@ -174,7 +187,13 @@ def _results(folder: Path, truth: Truth, *, killed: bool) -> Iterator[str]:
         lines = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
         found = {line["training_iteration"]: line[truth.metric] for line in lines}
         wanted = {number: report[truth.metric] for number, report in reports.items()}
+        if truth.clones:
+            if others := {line[truth.metric] for line in lines} - {*wanted.values()}:
+                yield f"trial {trial} has {others}, which it never reported"
+            continue
         for number, value in found.items():
+            if value in truth.forgotten.get(trial, ()):
+                continue
             if number not in wanted or repr(wanted[number]) != repr(value):
                 yield f"trial {trial} has {value} as report {number}, not {wanted.get(number)}"
         if not killed and found.keys() != wanted.keys():
@@ -203,7 +222,10 @@ def _mlflow(name: str, uri: str, truth: Truth, summary: Mapping[str, Any]) -> It
         if shown != wanted and not (wanted is None and (shown is None or math.isnan(shown))):
             yield f"trial {trial} has {shown} as its best, not {wanted}"
         history = {point.value for point in client.get_metric_history(run.info.run_id, truth.metric)}
-        if others := {value for value in history if math.isfinite(value)} - set(truth.finite(trial).values()):
+        if others := {value for value in history if math.isfinite(value)} - {
+            *truth.finite(trial).values(),
+            *truth.forgotten.get(trial, ()),
+        }:
             yield f"trial {trial} has {others}, which it never reported"
-        if lacks := set(truth.finite(trial).values()) - history:
+        if (lacks := set(truth.finite(trial).values()) - history) and not truth.clones:
             yield f"trial {trial} lacks {lacks}"
