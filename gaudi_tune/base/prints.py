@@ -44,13 +44,13 @@ def prints_of(sweep: Path, trial: str) -> Iterator[str]:
         is_of_trial = is_named = False
         # A worker's .err, which comes after its .out, has what that has, too.
         lines = printed.setdefault(path.stem, set())
-        before = {*lines}
+        known_lines = {*lines}
         with suppress(OSError), open_regular_file(path) as file:
             for line in file:
                 text = line.decode(errors="replace").rstrip("\n")
                 if text.startswith(BEGINS):
                     is_of_trial = text == f"{BEGINS}{sweep.name}/{trial}"
-                elif is_of_trial and text not in before:
+                elif is_of_trial and text not in known_lines:
                     lines.add(text)
                     if not is_named:
                         yield f"{path}:"

@@ -159,12 +159,12 @@ def _logs(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
     from gaudi_tune.sweep.record.sweep_file import find_sweep
     from gaudi_tune.sweep.record.trial_state import trial_name
 
-    folder, found = find_sweep(arguments.sweep, arguments.storage), False
+    folder, has_printed = find_sweep(arguments.sweep, arguments.storage), False
     with suppress(OSError):
         for line in prints_of(folder, trial_name(arguments.trial)):
             print(harmless(line))
-            found = True
-    if not found:
+            has_printed = True
+    if not has_printed:
         raise SweepError(
             f"logs {arguments.sweep} {arguments.trial}: it has printed nothing on this machine, or Ray's files, in "
             f"/tmp/ray, are gone; give the number of another trial"

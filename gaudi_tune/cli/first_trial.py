@@ -80,27 +80,27 @@ def try_first_trial(plan: Plan) -> dict[str, Any]:
     start = time.monotonic()
     with TemporaryDirectory(prefix="gaudi-tune-try-") as parent, _as_a_worker(plan, config):
         folder = Path(parent, plan.name, "trial-001")
-        first = _OneReport(folder)
-        _train(plan, config, first, "")
-        if not first.metrics:
+        opening = _OneReport(folder)
+        _train(plan, config, opening, "")
+        if not opening.metrics:
             raise SweepError("--try: the train loop returned without a report; call report() once an epoch")
-        tried: dict[str, Any] = {"metrics": first.metrics, "saves": first.saved is not None, "continues": False}
-        if first.saved is not None:
-            second = _OneReport(folder, first.saved)
+        outcome: dict[str, Any] = {"metrics": opening.metrics, "saves": opening.saved is not None, "continues": False}
+        if opening.saved is not None:
+            second = _OneReport(folder, opening.saved)
             _train(plan, config, second, "as it continued from its checkpoint, ")
-            tried["continues"] = second.has_read
-    return {**tried, "seconds": round(time.monotonic() - start, 1)}
+            outcome["continues"] = second.has_read
+    return {**outcome, "seconds": round(time.monotonic() - start, 1)}
 
 
-def lines_of_try(plan: Plan, tried: Mapping[str, Any]) -> list[str]:
+def lines_of_try(plan: Plan, outcome: Mapping[str, Any]) -> list[str]:
     """Return what :func:`try_first_trial` returned, in words."""
-    values = ", ".join(f"{each.name} {format_value(tried['metrics'][each.name])}" for each in plan.objectives)
+    values = ", ".join(f"{each.name} {format_value(outcome['metrics'][each.name])}" for each in plan.objectives)
     saving = "has nothing to save with that report: give report() save= or checkpoint= to keep models"
-    if tried["saves"]:
+    if outcome["saves"]:
         saving = "saved, and continued from there"
-        if not tried["continues"]:
+        if not outcome["continues"]:
             saving = "saved, but begins again instead of continuing, since its loop does not call get_checkpoint()"
-    return [f"try       trial 001 trained in {duration(tried['seconds'])}: {values}; it {saving}"]
+    return [f"try       trial 001 trained in {duration(outcome['seconds'])}: {values}; it {saving}"]
 
 
 @contextmanager

@@ -75,9 +75,9 @@ def _run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) 
         print(as_text(dry_run_lines(plan)), flush=True)
         if not options.tried:
             return 0, plan.in_brief()
-        tried = try_first_trial(plan)
-        print(as_text(lines_of_try(plan, tried)))
-        return 0, {**plan.in_brief(), "tried": tried}
+        outcome = try_first_trial(plan)
+        print(as_text(lines_of_try(plan, outcome)))
+        return 0, {**plan.in_brief(), "tried": outcome}
     if plan.resumed and not options.add_trials and options.name is None and (ended := _result_if_ended(plan)):
         return ended
     return _train(plan)
