@@ -44,3 +44,9 @@ def test_its_plan_passes(
     assert ended.value.code == 0, printed.err
     assert "dry run: all checks passed" in printed.out
     assert printed.out.startswith(f"sweep   {name}-")
+
+
+@pytest.mark.parametrize("name", ["sft", "dpo"])
+def test_trainers_of_trl_need_ten_lines(name: str) -> None:
+    before, after = (COUNT["lines"](EXAMPLES / "trl" / way / f"{name}.py") for way in ("found", "tuned"))
+    assert 0 < COUNT["changed"](before, after) <= 10
