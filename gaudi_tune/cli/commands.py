@@ -4,6 +4,7 @@
     gaudi-tune ls [FOLDER] [--json]
     gaudi-tune show SWEEP [--json]
     gaudi-tune logs SWEEP TRIAL
+    gaudi-tune export SWEEP [--to FOLDER]
     gaudi-tune rerun SWEEP --script SCRIPT [--trial N] [--seeds 5] [options of a sweep]
     gaudi-tune doctor
     gaudi-tune deliver SWEEP... [--tracking-uri URI]
@@ -97,6 +98,10 @@ def _parser() -> argparse.ArgumentParser:
     ls.add_argument("folder", nargs="?", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
     show = command("show", _show, "show a sweep and its trials")
     show.add_argument("sweep", metavar="SWEEP")
+    export = command("export", _export, "write a sweep's trials (trials.csv) and winner (best.toml) to files")
+    export.add_argument("sweep", metavar="SWEEP")
+    text = "where to write them (default: the folder SWEEP-export in the current one)"
+    export.add_argument("--to", type=Path, metavar="FOLDER", help=text)
     text = "train a configuration of a sweep again, with other seeds"
     note = f"Takes the options of run, too, such as --seeds (usual: {RERUN_SEEDS})."
     rerun = command("rerun", _rerun, text, epilog=note)
@@ -106,7 +111,12 @@ def _parser() -> argparse.ArgumentParser:
     logs = command("logs", _logs, "print what a trial printed on this machine, from Ray's files")
     logs.add_argument("sweep", metavar="SWEEP")
     logs.add_argument("trial", type=int, metavar="TRIAL", help="its number, such as 7")
-    for subparser, sweeps in ((show, "SWEEP"), (logs, "SWEEP"), (rerun, "SWEEP, and of the new sweep")):
+    for subparser, sweeps in (
+        (show, "SWEEP"),
+        (logs, "SWEEP"),
+        (export, "SWEEP"),
+        (rerun, "SWEEP, and of the new sweep"),
+    ):
         text = f"the folder of {sweeps}"
         subparser.add_argument("--storage", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
     text = "check that this machine has everything that a sweep on Gaudi needs (about a minute)"
@@ -169,6 +179,17 @@ def _logs(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
             f"logs {arguments.sweep} {arguments.trial}: it has printed nothing on this machine, or Ray's files, in "
             f"/tmp/ray, are gone; give the number of another trial"
         )
+    return 0
+
+
+def _export(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
+    from gaudi_tune.cli.export import export
+    from gaudi_tune.cli.sweeps import StoredSweep, damage_is_an_error
+
+    sweep = StoredSweep.find(arguments.sweep, arguments.storage)
+    with damage_is_an_error(f"export {arguments.sweep}"):
+        files = export(sweep, arguments.to or Path(f"{sweep.folder.name}-export"))
+    print(as_text(map(str, files)))
     return 0
 
 

@@ -73,6 +73,10 @@ def apply_options(
         winner = {name: value for name, value in winner.items() if name in experiment.search_space.names}
         # The winner lacks the values that its own sweep had fixed.
         experiment = replace(experiment, baseline={**fixed, **winner})
+    if options.baseline_only and fixed and not experiment.search_space.fix(fixed).ranges:
+        # All values are given, as in the file of a winner: they are the baseline.
+        experiment, fixed = replace(experiment, baseline=dict(fixed)), {}
+        settings = {name: value for name, value in settings.items() if name not in experiment.search_space.ranges}
     if options.baseline_only and not experiment.baseline:
         raise SweepError(
             f"--baseline-only: the experiment {experiment.name} has no baseline; give it one "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
@@ -23,6 +24,7 @@ from gaudi_tune.base.process import version_of
 from gaudi_tune.cli.commands import main
 from gaudi_tune.cli.experiment_script import load_experiment
 from gaudi_tune.cli.sweeps import list_sweeps
+from gaudi_tune.define.config_file import read_config
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.tuner import SweepTuner
@@ -510,3 +512,24 @@ def test_the_line_of_a_script_that_fails_is_shown(tmp_path: Path) -> None:
         SweepError, match=r"greater than 0.*my\.py, line 3\) in .*\"momentum\": tune.loguniform\(0, 1\)"
     ):
         load_experiment(str(script))
+
+
+def test_a_sweep_is_taken_away_as_a_table_and_its_winner_as_a_file_of_options(
+    storage: Path, script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment, _ = load_experiment(f"{script}:SMALL")
+    earlier_sweep(experiment, storage, lambda config: -abs(config["x"]), trials=4)
+    folder = storage / "earlier"
+    best = {"trial": 3, "config": {"x": 0.125, "seed": 5}, "value": 0.5}
+    write_summary(folder / "summary.json", {"version": 2, "counts": {"finished": 4}, "best": best, "complete": True})
+    assert main(["export", str(folder), "--to", str(tmp_path / "taken")]) == 0
+    table, winner = capsys.readouterr().out.split()
+    with Path(table).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["trial", "status", "score", "at", "x"]
+    assert [float(row["score"]) for row in rows] == [-abs(float(row["x"])) for row in rows]
+    assert read_config(Path(winner)) == {"settings": ("x=0.125",)}
+    options = [f"{script}:SMALL", "--config", winner, "--baseline-only", "--device", "cpu", "--storage", str(storage)]
+    assert main(["run", *options, "--dry-run", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["baseline"] == {"x": 0.125}

@@ -24,6 +24,7 @@ from gaudi_tune.show.trackers.model_line import load_line
 from gaudi_tune.show.trackers.outbox import GIVE_UP_AFTER_S, Outbox
 from gaudi_tune.show.trackers.records import (
     ATTEMPT,
+    CONFIGURATION,
     EXPERIMENT,
     FAILURE,
     FAILURE_KIND,
@@ -241,7 +242,8 @@ class MlflowTracker:
         name = f"trial {trial} {purpose}{format_params(event.config, self._plan.experiment.display_params, digits=3)}"
         tags |= {"kind": "confirmation" if confirmed_trial else "trial", "trial": trial}
         self._put(records.BeginRun(run=run.name, time_ms=time_ms, name=name[:MAX_NAME], tags=tags, params=params))
-        self._put(Update(run=run.name, time_ms=time_ms, tags=trial_id))
+        configuration = f"{self._plan.name} {run_of(confirmed_trial or event.trial)}"
+        self._put(Update(run=run.name, time_ms=time_ms, tags={**trial_id, CONFIGURATION: configuration}))
 
     def _report(self, event: events.Reported, state: SweepState, time_ms: int) -> None:
         run, trial = self._run(event.trial), state.trials[event.trial]

@@ -61,7 +61,8 @@ def option_params(plan: Plan) -> dict[str, Any]:
 
 
 def confirmation_metrics(confirmation: Mapping[str, Any]) -> dict[str, float]:
-    """Return the means of the baseline and of the winner in the confirmation, and the winner's gain."""
+    """Return the means of the baseline and of the winner in the confirmation with half the widths of their intervals,
+    and the winner's gain."""
     metrics = {}
     rows = {"baseline": confirmation["baseline"], "winner": next(iter(confirmation["rivals"]), None)}
     for role, row in rows.items():
@@ -70,6 +71,9 @@ def confirmation_metrics(confirmation: Mapping[str, Any]) -> dict[str, float]:
         scores = {confirmation["metric"]: row, **row.get("others", {})}
         for name, score in scores.items():
             metrics[accepted_name(f"confirmed/{name} of {role}")] = score["mean"]
+            if score["interval"]:
+                half_width = score["interval"][1] - score["mean"]
+                metrics[accepted_name(f"confirmed/half width of {name} of {role}")] = half_width
     if confirmation["gain"] is not None:
         metrics["confirmed/gain"] = confirmation["gain"]["mean"]
     return metrics

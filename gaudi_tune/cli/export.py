@@ -1,0 +1,43 @@
+"""``gaudi-tune export``: the trials of a sweep as a table, and its winner as a file that ``--config`` reads."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.files import atomic_write
+from gaudi_tune.cli.sweeps import StoredSweep
+from gaudi_tune.define.config_file import SET
+from gaudi_tune.sweep.record.sweep_file import winner_of
+
+TRIALS_FILE, BEST_FILE = "trials.csv", "best.toml"
+
+
+def export(sweep: StoredSweep, folder: Path) -> list[Path]:
+    """Write both files into a folder, which is made, and return their paths; the second one if there is a winner."""
+    folder.mkdir(parents=True, exist_ok=True)
+    metrics = [objective.partition(" ")[2] for objective in sweep.file.objectives]
+    names = list(sweep.file.space)
+    with atomic_write(folder / TRIALS_FILE) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["trial", "status", *metrics, "at", *names])
+        for trial in sweep.trials:
+            point = trial.get("point", [trial["value"]] * len(metrics))
+            params = (trial["config"].get(name) for name in names)
+            writer.writerow([trial["trial"], trial["status"], *point, trial["at"], *params])
+    try:
+        winner = winner_of(sweep.folder)
+    except SweepError:  # a sweep that runs, or without a value, has none
+        return [folder / TRIALS_FILE]
+    lines = [f"# The winner of the sweep {sweep.folder.name}, for --config {BEST_FILE} --baseline-only.", f"[{SET}]"]
+    lines += [f"{json.dumps(name)} = {_toml(winner[name])}" for name in names if winner.get(name) is not None]
+    with atomic_write(folder / BEST_FILE) as partial:
+        partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return [folder / TRIALS_FILE, folder / BEST_FILE]
+
+
+def _toml(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else repr(value)
