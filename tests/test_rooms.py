@@ -28,12 +28,12 @@ FLOORS = (
 """From the top down. Folders of one floor do not know each other."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
-    "cli": 900,
+    "cli": 944,
     "on_ray": 2870,
-    "plan": 930,
+    "plan": 1050,
     "sweep.policies": 780,
     "sweep.search": 1590,
-    "show": 3470,
+    "show": 3476,
     "sweep.record": 1280,
     "define": 1440,
     "group": 1750,

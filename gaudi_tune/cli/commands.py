@@ -111,12 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     logs = command("logs", _logs, "print what a trial printed on this machine, from Ray's files")
     logs.add_argument("sweep", metavar="SWEEP")
     logs.add_argument("trial", type=int, metavar="TRIAL", help="its number, such as 7")
-    for subparser, sweeps in (
-        (show, "SWEEP"),
-        (logs, "SWEEP"),
-        (export, "SWEEP"),
-        (rerun, "SWEEP, and of the new sweep"),
-    ):
+    for subparser, sweeps in (*((c, "SWEEP") for c in (show, logs, export)), (rerun, "SWEEP, and of the new sweep")):
         text = f"the folder of {sweeps}"
         subparser.add_argument("--storage", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
     text = "check that this machine has everything that a sweep on Gaudi needs (about a minute)"

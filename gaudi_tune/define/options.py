@@ -142,7 +142,7 @@ class SearchOptions:
     scheduler: Annotated[SchedulerName | RaysName, shown("NAME")] = "asha-promote"
     """asha-promote (default), asha, hyperband, median, pbt, fifo."""
     learn_from: Annotated[Texts, shown("SWEEP..."), Traits(example=("earlier",))] = ()
-    """Earlier sweeps: begin near their best trials."""
+    """Begin near the best trials of sweeps, CSV files, optuna:, mlflow:."""
     grace: Annotated[Positive | None, shown("N")] = None
     """Epochs, steps or seconds before a trial can be stopped."""
     reduction: Annotated[TwoOrMore | None, shown("N")] = None

@@ -19,6 +19,8 @@ from gaudi_tune.define.ranges import holds
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.define.sweep_plan import HOLD_OUT, Plan
 from gaudi_tune.define.trial_proxy import hyperparameter
+from gaudi_tune.plan.apply import choose_objectives
+from gaudi_tune.plan.outside import Result, as_trials, is_outside, read_outside
 from gaudi_tune.sweep.record.sweep_file import (
     SweepFile,
     earlier_sweep,
@@ -43,9 +45,11 @@ class EarlierSweeps(NamedTuple):
     resumed_folder: Path | None = None
     """The folder of that sweep."""
     sources: Sequence[SweepFile] = ()
-    """The files of the sweeps of ``--learn-from``, and then of the one of ``--baseline``."""
+    """The files of our sweeps of ``--learn-from``, and then of the one of ``--baseline``."""
     trials: Sequence[Sequence[FrozenTrial]] = ()
     """The trials of each sweep of ``--learn-from``."""
+    outside: Mapping[str, Sequence[Result]] = {}
+    """The trials of each source of ``--learn-from`` that is no sweep of ours."""
     winner: Mapping[str, Any] | None = None
     """The configuration that becomes the baseline (``--baseline``)."""
     checkpoint_held_out: bool = False
@@ -101,7 +105,13 @@ def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: st
     from gaudi_tune.sweep.search.stored_study import config_of_trial, stored_trials  # half a second
 
     # By folder: a sweep may be named twice, by its name and by its folder.
-    files = dict(earlier_sweep("--learn-from", sweep, storage, experiment.name) for sweep in options.learn_from)
+    outside = {
+        source: read_outside(source, choose_objectives(experiment, options)[0], tracking_uri)
+        for source in options.learn_from
+        if is_outside(source)
+    }
+    sweeps = [sweep for sweep in options.learn_from if sweep not in outside]
+    files = dict(earlier_sweep("--learn-from", sweep, storage, experiment.name) for sweep in sweeps)
     sources, trials = list(files.values()), [stored_trials(folder) for folder in files]
     winner = None
     if options.baseline:
@@ -109,7 +119,7 @@ def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: st
         folder, sweep_file = earlier_sweep("--baseline", sweep, storage, experiment.name)
         sources.append(sweep_file)
         winner = winner_of(folder) if number is None else config_of_trial(folder, number)
-    return EarlierSweeps(None, None, sources, trials, winner, checkpoint_held_out)
+    return EarlierSweeps(None, None, sources, trials, outside, winner, checkpoint_held_out)
 
 
 def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
@@ -136,6 +146,13 @@ def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
         best, description = learned_from(source, trials, plan.experiment)
         configs += best
         notes.append(f"learns from {source.options['name']}: {description}")
+    for name, results in earlier.outside.items():
+        space = plan.experiment.search_space
+        best, description = best_that_fit(as_trials(results, space), space, plan.experiment.objective)
+        if not best:
+            raise SweepError(f"--learn-from {name}: {description}; leave it out, or widen the ranges")
+        configs += best
+        notes.append(f"learns from {name}: {description}")
     seed = plan.options.seed
     if not plan.options.baseline_only:  # a sweep that proposes nothing repeats nothing
         seed = unused_seed(seed, earlier.sources)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
-from optuna.distributions import FloatDistribution
+from mlflow.tracking import MlflowClient
+from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
@@ -192,3 +195,73 @@ def test_a_trial_that_has_nothing_of_the_space_does_not_fit() -> None:
 
 def test_the_command_line_takes_several() -> None:
     assert parse_options(["--learn-from", "a", "b", "--learn-from", "c"]).learn_from == ("a", "b", "c")
+
+
+ROWS = [(0.1, "sgd", 0.6), (0.4, "adamw", 0.9), (0.5, "sgd", 0.8), (1.5, "sgd", 0.99)]
+"""Values of x and of the optimizer, and the score; the best x lies outside."""
+MIXED = Experiment(
+    name="mixed",
+    train_loop=quadratic,
+    space={"x": FloatDistribution(0.0, 1.0), "optimizer": CategoricalDistribution(["sgd", "adamw"])},
+    metric="score",
+)
+
+
+def table(folder: Path) -> str:
+    file = folder / "old.csv"
+    lines = ["score,x,optimizer,note", *(f"{score},{x},{optimizer},by hand" for x, optimizer, score in ROWS)]
+    file.write_text("\n".join([*lines, ",0.3,sgd,crashed"]) + "\n")
+    return str(file)
+
+
+def study(folder: Path) -> str:
+    address = f"sqlite:///{folder / 'old.db'}"
+    old = optuna.create_study(study_name="old", storage=address, direction="maximize")
+    ranges = {"x": FloatDistribution(0.0, 9.0), "optimizer": CategoricalDistribution(["sgd", "adamw"])}
+    for x, optimizer, score in ROWS:
+        params, curve = {"x": x, "optimizer": optimizer}, {1: score / 2, 2: score}
+        old.add_trial(create_trial(value=score, params=params, distributions=ranges, intermediate_values=curve))
+    return f"optuna:old@{address}"
+
+
+def runs(folder: Path) -> str:
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    experiment = client.create_experiment("old", str(folder / "artifacts"))
+    for x, optimizer, score in ROWS:
+        run = client.create_run(experiment).info.run_id
+        client.log_param(run, "x", x)
+        client.log_param(run, "optimizer", optimizer)
+        for step, value in ((1, score), (2, score / 2)):  # its best is not its last
+            client.log_metric(run, "score", value, step=step)
+    return "mlflow:old"
+
+
+@pytest.mark.parametrize("make", [table, study, runs])
+def test_results_from_outside_are_learned_from_and_what_lies_outside_is_named(
+    make: Callable[[Path], str], tmp_path: Path, storage: Path
+) -> None:
+    source, uri = make(tmp_path), f"sqlite:///{tmp_path / 'mlflow.db'}"
+    plan = plan_of(MIXED, storage, learn_from=(source,), tracking_uri=uri)
+    assert plan.learned == [
+        {"x": 0.4, "optimizer": "adamw"}, {"x": 0.5, "optimizer": "sgd"}, {"x": 0.1, "optimizer": "sgd"}
+    ]  # fmt: skip
+    assert f"learns from {source}: 3 of 4 trials fit, 1 lie outside x's range" in plan.learning_notes
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("{folder}/none.csv", "it cannot be read"),
+        ("{folder}/other.csv", "it has no column score, only loss, x; rename one"),
+        ("optuna:old", "give the study's name and the address of its storage"),
+        ("optuna:old@postgresql://me:secret@host/db", "the file of the sweep would have this password"),
+        ("mlflow:none", "there is no such experiment"),
+    ],
+)
+def test_a_source_from_outside_that_cannot_be_used_is_an_error(
+    source: str, says: str, tmp_path: Path, storage: Path
+) -> None:
+    (tmp_path / "other.csv").write_text("loss,x\n1,2\n")
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    with pytest.raises(SweepError, match=re.escape(says)):
+        plan_of(MIXED, storage, learn_from=(source.format(folder=tmp_path),), tracking_uri=uri)
