@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.group.clean.own_code import ONCE
 
 pytestmark = pytest.mark.processes
 
@@ -53,10 +54,10 @@ HIDDEN = ("accelerate", "datasets", "evaluate", "lightning", "peft", "tokenizers
 """Modules that only extras install. Others of theirs come with Ray, MLflow and torch."""
 
 
-def run(*command: str | Path, folder: Path) -> str:
+def run(*command: str | Path, folder: Path, **variables: str) -> str:
     """Run a command there, without the checkout on its path, and return what it printed."""
     ran = subprocess.run(
-        [*map(str, command)], cwd=folder, env={"PATH": "/usr/bin:/bin", "HOME": str(folder)},
+        [*map(str, command)], cwd=folder, env={"PATH": "/usr/bin:/bin", "HOME": str(folder), **variables},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -80,17 +81,23 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment that has the wheel and this one's libraries, but not those of extras, and not the checkout."""
+    """An environment that has the wheel, but no library and not the checkout."""
     folder = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", "--without-pip", folder, folder=folder)
-    own = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
-    # Python reads no .pth files of folders that a .pth file names, and so none that leads to the checkout.
-    (own / "libraries.pth").write_text(sysconfig.get_path("purelib"))
-    (own / "without_extras.pth").write_text(f"import sys; sys.modules.update(dict.fromkeys({HIDDEN}))")
     python = folder / "bin" / "python"
     install = [sys.executable, "-m", "pip", f"--python={python}", "install", "--no-deps", "--no-compile", "--quiet"]
     run(*install, wheel, folder=folder)
     return python
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as ``pip install --target`` makes it, with this environment's libraries, but not those of extras."""
+    folder = tmp_path_factory.mktemp("libraries")
+    for installed in Path(sysconfig.get_path("purelib")).iterdir():
+        if installed.name.partition(".")[0] not in HIDDEN:  # their dist-info may stay
+            (folder / installed.name).symlink_to(installed)
+    return folder
 
 
 def test_it_installs_one_package_with_its_types(wheel: Path) -> None:
@@ -128,11 +135,12 @@ def test_it_requires_what_the_package_imports_and_nothing_else(wheel: Path) -> N
     """What only the checkout's recipes read, or only the trainer of another library needs, is an extra."""
     distributions = {**packages_distributions(), "pyhlml": ["habana-pyhlml"], "tomli": ["tomli"]}
     allowed = {extra: required(wheel, extra) for extra in {"", *EXTRA_OF.values()}}
-    plain, wrong, used = allowed[""], [], set()
+    plain, wrong, used, anywhere = allowed[""], [], set(), set(NOT_ON_AN_INDEX)
     for file in sorted((PROJECT_ROOT / "gaudi_tune").rglob("*.py")):
         name = str(file.relative_to(PROJECT_ROOT))
         extra = next((extra for start, extra in EXTRA_OF.items() if name.startswith(start)), "")
         modules = set(imports_at_run_time(ast.parse(file.read_text()))) - sys.stdlib_module_names - NOT_ON_AN_INDEX
+        anywhere |= set() if extra else modules - {"gaudi_tune"}
         for module in sorted(modules - {"gaudi_tune"}):
             packages = {canonicalize_name(package) for package in distributions[module]}
             used |= packages
@@ -140,20 +148,25 @@ def test_it_requires_what_the_package_imports_and_nothing_else(wheel: Path) -> N
                 wrong.append(f"{name} imports {module}")
     assert wrong == []
     assert plain - used == set()
+    assert {*anywhere, "tomli"} - {"IPython"} == ONCE, "what the package runs on is never loaded again for a trial"
     assert not {"transformers", "torchvision", "datasets", "evaluate", "matplotlib", "networkx"} & plain
     assert allowed["huggingface"] - plain == {"accelerate", "peft", "transformers"}
     assert allowed["lightning"] - plain == {"lightning"}
 
 
-def test_it_tunes_beside_folders_of_any_name(python: Path, tmp_path: Path) -> None:
+def test_it_tunes_with_libraries_in_and_beside_folders_of_any_name(
+    python: Path, libraries: Path, tmp_path: Path
+) -> None:
+    """On some clusters libraries are in folders on PYTHONPATH, which are not called site-packages."""
     for package in ("experiments", "trainables"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text("def loss(x): return x * x\n")
     (tmp_path / "search_spaces.py").write_text("from ray import tune\n\nSPACE = {'x': tune.uniform(-1.0, 1.0)}\n")
     (tmp_path / "my.py").write_text(SCRIPT)
     options = ["--num-samples", "3", "--epochs", "2", "--device", "cpu", "--name", "beside", "--confirm", "0"]
-    run(python, "my.py", *options, folder=tmp_path)
+    found = {"PYTHONPATH": str(libraries)}  # Python reads no .pth files there, and so none that leads to the checkout
+    run(python, "my.py", *options, folder=tmp_path, **found)
     summary = json.loads((tmp_path / "results" / "beside" / "summary.json").read_text())
     assert sum(summary["counts"].values()) == 3
-    assert "beside" in run(python.with_name("gaudi-tune"), "ls", folder=tmp_path)
-    assert "beside" in run(python, "-m", "gaudi_tune", "ls", folder=tmp_path)
+    assert "beside" in run(python.with_name("gaudi-tune"), "ls", folder=tmp_path, **found)
+    assert "beside" in run(python, "-m", "gaudi_tune", "ls", folder=tmp_path, **found)

@@ -49,11 +49,13 @@ GRAPH_CACHE_HITS = "graph_cache_hits"
 """Graphs that came from a cache. An HPU counts them where PT_HPU_ENABLE_CACHE_METRICS=1."""
 CPU_FALLBACKS = "cpu_fallbacks"
 """Operations that ran on the CPU because the device does not support them. If training is slow, look here first."""
+UNCOMPILED = "uncompiled_functions"
+"""Functions that ``torch.compile`` has given up on, because they had more than 64 shapes; only if there are any."""
 PEAK_MEMORY_GB = "peak_memory_gb"
 """Peak memory of the device that tensors took, in 10^9 bytes."""
 UTILIZATION = "device_utilization"
 """Mean utilisation of the device in percent, as its driver counts it, including all waiting between reports."""
-DEVICE_COUNTS = (GRAPH_COMPILATIONS, GRAPH_CACHE_HITS, CPU_FALLBACKS, PEAK_MEMORY_GB, UTILIZATION)
+DEVICE_COUNTS = (GRAPH_COMPILATIONS, GRAPH_CACHE_HITS, CPU_FALLBACKS, UNCOMPILED, PEAK_MEMORY_GB, UTILIZATION)
 """Every metric that the worker adds."""
 
 CONSTRAINT_PREFIX = "constraint/"

@@ -140,6 +140,8 @@ class TrialCounts:
             metrics: The report.
             sampled: What :class:`DeviceMetrics` has sampled since the last report.
         """
+        from gaudi_tune.private.torch import uncompiled_functions  # here: trial actors import this module, and no torch
+
         counts: dict[str, Any] = {}
         utilization = next((value for name, value in sampled.items() if UTILIZATION_OF_DEVICE.fullmatch(name)), None)
         if utilization is not None:
@@ -150,6 +152,8 @@ class TrialCounts:
             counts[names.UTILIZATION] = round(self._busy / self._seconds, 1)
         if self._device.measures_memory:
             counts[names.PEAK_MEMORY_GB] = round(self._device.peak_memory_gb(), 3)
+        if uncompiled := uncompiled_functions():
+            counts[names.UNCOMPILED] = uncompiled
         current = self._device.counted()
         if current is not None and self._at_start is not None:
             counts[names.GRAPH_COMPILATIONS] = current.compilations - self._at_start.compilations

@@ -30,6 +30,9 @@ MODULES_OF_A_NODE = 8
 """Number of HPUs of a Gaudi node."""
 GRADIENT_VIEWS = "PT_HPU_EAGER_ENABLE_GRADIENT_VIEW_LAYOUT_OPT"
 """habana's variable: 1 lets gradients keep the layout of convolutions in eager mode. Intel advises it for images."""
+AUTOMATIC_DYNAMIC = "TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES"
+"""torch's variable: 0 keeps Dynamo from giving a function's second shape a symbolic size, which habana's compiler
+cannot convert. A warm worker meets it where another trial has other shapes."""
 OWN_MODULE = "HLS_MODULE_ID"
 """habana's variable for the module that a process acquires."""
 
@@ -52,6 +55,7 @@ def worker_environment() -> dict[str, str]:
         LAZY_MODE: os.environ.get(LAZY_MODE, "0"),
         AUTOLOAD: "0",
         GRADIENT_VIEWS: os.environ.get(GRADIENT_VIEWS, "1"),
+        AUTOMATIC_DYNAMIC: "0",
         # The node's workers share compiled graphs. "false" never empties the folder: otherwise each group's first rank
         # would delete the graphs of the others.
         RECIPE_CACHE: f"{recipe_folder()},false,{RECIPE_CACHE_MB}",

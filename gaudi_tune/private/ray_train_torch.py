@@ -37,6 +37,8 @@ __all__ = [
 ]
 
 LOOPBACK = "127.0.0.1"
+ACCELERATE_DEVICE = "ACCELERATE_TORCH_DEVICE"
+"""Accelerate's variable for the device of a process."""
 # In Ray 2.53 it is a DatasetsSetupCallback.
 DATASETS_CALLBACK = getattr(callbacks, "DatasetsCallback", None) or callbacks.DatasetsSetupCallback
 DISPENSABLE = (DATASETS_CALLBACK, PlacementGroupCleanerCallback)
@@ -68,7 +70,8 @@ class FixedSize(FixedScalingPolicy):
 class TorchBackend(Backend):
     """Sets up torch with the functions of Ray's own backend, which only the workers import."""
 
-    share_cuda_visible_devices = True
+    share_cuda_visible_devices = False
+    """Whether each worker sees the GPUs of all workers of its node, as with Ray's backend: here its own has index 0."""
 
     def on_start(self, worker_group: Any, backend_config: Any) -> None:
         """Have the workers create their process group. If all are on one node, nothing of it listens on the network."""
@@ -99,6 +102,9 @@ def _join_process_group(backend: str, address: str, port: int) -> None:
     if interface is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     config._set_torch_distributed_env_vars()
+    # Accelerate passes the index of this device to DDP, and torch knows no current one of an HPU.
+    if os.environ[ACCELERATE_DEVICE] == "hpu":
+        os.environ[ACCELERATE_DEVICE] = "hpu:0"
     context = ray.train.get_context()
     rank, world_size = context.get_world_rank(), context.get_world_size()
     store = store_on_loopback(port, world_size) if address == LOOPBACK and rank == 0 else None

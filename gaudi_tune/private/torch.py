@@ -27,9 +27,9 @@ def split_compiled_ddp(split: bool) -> None:
 
 def expect_many_graphs() -> None:
     """Let Dynamo keep the graphs of many trials for one function."""
-    import torch._dynamo
+    from torch._dynamo import config  # the package may be about to be imported, and has no such attribute then
 
-    torch._dynamo.config.recompile_limit = RECOMPILE_LIMIT
+    config.recompile_limit = RECOMPILE_LIMIT
 
 
 def forget_compiled(limit: int = RECOMPILE_LIMIT // 2) -> None:
@@ -39,10 +39,21 @@ def forget_compiled(limit: int = RECOMPILE_LIMIT // 2) -> None:
 
     ``torch.compiler.reset()`` is public, but would import Dynamo, which takes seconds, in processes that never compile.
     """
-    if "torch._dynamo.convert_frame" in sys.modules:
-        compiled = sys.modules["torch._dynamo.convert_frame"].FRAME_COMPILE_COUNTER
-        if max(compiled.values(), default=0) > limit or len(compiled) > MOST_FUNCTIONS:
-            sys.modules["torch._dynamo"].reset()
+    compiled = _compilations()
+    if max(compiled.values(), default=0) > limit or len(compiled) > MOST_FUNCTIONS:
+        sys.modules["torch._dynamo"].reset()
+
+
+def uncompiled_functions() -> int:
+    """Return how many functions have come to Dynamo's limit: it runs them uncompiled, and says so in a log only."""
+    compiled = _compilations()
+    return sum(count > sys.modules["torch._dynamo.config"].recompile_limit for count in compiled.values())
+
+
+def _compilations() -> dict[Any, int]:
+    """Return how often Dynamo has compiled each function since it was last reset."""
+    converted = sys.modules.get("torch._dynamo.convert_frame")
+    return dict(converted.FRAME_COMPILE_COUNTER) if converted is not None else {}
 
 
 def seconds_compiling() -> float:

@@ -17,12 +17,13 @@ import ray.train
 import ray.tune
 from ray.actor import _modify_class
 from ray.exceptions import RayActorError
-from ray.train import WorkerGroupError
+from ray.train import ScalingConfig, WorkerGroupError
 from ray.train._internal import session as tune_session
 from ray.train.backend import Backend
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.torch import config as torch_config
 from ray.train.v2._internal import constants
+from ray.train.v2._internal.callbacks.accelerators import AcceleratorSetupCallback
 from ray.train.v2._internal.callbacks.backend_setup import BackendSetupCallback
 from ray.train.v2._internal.exceptions import RayTrainError
 from ray.train.v2._internal.execution import train_fn_utils
@@ -37,9 +38,11 @@ from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGro
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from gaudi_tune.define.options import PROJECT_ROOT
-from gaudi_tune.group.trainer import RanksByDevice
+from gaudi_tune.devices.find import DEVICE_TYPES
+from gaudi_tune.group.trainer import DeviceBackendConfig, RanksByDevice
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.ray_train_torch import (
+    ACCELERATE_DEVICE,
     DISPENSABLE,
     FixedSize,
     HandOver,
@@ -138,9 +141,24 @@ def test_torch_is_set_up_and_ended_as_by_the_backend_of_ray() -> None:
     assert list(setup.parameters) == ["backend", "world_rank", "world_size", "init_method", "timeout_s"]
     assert setup.parameters["timeout_s"].default == torch_config.TorchConfig().timeout_s
     assert TorchConfig().init_method == "env"
-    assert TorchBackend.share_cuda_visible_devices is rays.share_cuda_visible_devices
+    assert ACCELERATE_DEVICE in inspect.getsource(torch_config._set_torch_distributed_env_vars)
     usual, ours = TorchConfig().train_func_context, TorchBackendConfig().train_func_context
     assert isinstance(ours(), cast(type, usual))
+
+
+def test_each_worker_sees_its_own_gpu_alone() -> None:
+    """``ON_GPU_AS=cpu pytest tests/tools/on_gpu/test_two_gpus.py`` shows it with real workers."""
+    asked: list[Any] = []
+    peers = [
+        SimpleNamespace(
+            metadata=ActorMetadata("host", "node", "10.0.0.1", 1, {"GPU": [gpu]}), execute_async=asked.append
+        )
+        for gpu in "01"
+    ]
+    config = DeviceBackendConfig(device=DEVICE_TYPES["cuda"])
+    scaling = ScalingConfig(num_workers=2, use_gpu=True)
+    AcceleratorSetupCallback(config, scaling).before_init_train_context(cast(Any, peers))
+    assert asked == []
 
 
 def test_an_address_belongs_to_a_network_interface_of_this_host() -> None:

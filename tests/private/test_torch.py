@@ -22,6 +22,7 @@ from gaudi_tune.private.torch import (
     process_group_kept,
     seconds_compiling,
     split_compiled_ddp,
+    uncompiled_functions,
 )
 
 IN_A_NEW_PROCESS = """
@@ -89,6 +90,17 @@ def test_the_compiler_takes_more_graphs_of_a_function_than_its_own_limit() -> No
     for samples in range(1, 21):
         model(torch.ones(samples, 2))
     assert len(compilations) == 20
+
+
+def test_functions_that_the_compiler_has_given_up_on_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 3)
+    forget_compiled(limit=0)
+    model = torch.compile(nn.Linear(2, 2), backend="eager", dynamic=False)
+    for samples in range(1, 6):
+        model(torch.ones(samples, 2))
+        assert uncompiled_functions() == (samples > 3)
+    forget_compiled(limit=3)
+    assert uncompiled_functions() == 0
 
 
 @pytest.mark.processes

@@ -1,8 +1,9 @@
 """The user's own code. Each trial loads it again, so that no trial finds what another one has left in its globals.
 
 Own code is the train loop, if it is sent by value, and the modules that are not installed: beside the script, in the
-current folder, on PYTHONPATH. Installed are Python's own modules, those of site-packages, and packages in the folders
-that ``pip install --editable`` adds, such as this project's checkout.
+current folder, on PYTHONPATH. Installed are Python's own modules, those of site-packages, those that ``pip install
+--target`` has recorded in a folder of any name, and packages in the folders that ``pip install --editable`` adds, such
+as this project's checkout.
 """
 
 from __future__ import annotations
@@ -32,8 +33,13 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).resolve().parents[2]
 """The folder of this project's package."""
 STANDARD_LIBRARY = os.path.dirname(os.__file__)
-ONCE = {"habana_frameworks"}
-"""Packages that are not the user's own, wherever they are: they make a device known to torch, which takes that once."""
+ONCE = {
+    "cloudpickle", "filelock", "habana_frameworks", "jinja2", "mlflow", "numpy", "optuna", "packaging", "pandas",
+    "plotly", "psutil", "pyarrow", "pydantic", "ray", "requests", "rich", "scipy", "sklearn", "sqlalchemy",
+    "threadpoolctl", "tomli", "torch", "typing_extensions", "tyro",
+}  # fmt: skip
+"""Packages that are not the user's own, wherever they are: what this process runs on and has imported itself, and what
+makes a device known to torch, which takes that once."""
 
 
 class OwnCode:
@@ -86,8 +92,11 @@ def is_own_module(name: str) -> bool:
     if name.partition(".")[0] in ONCE:
         return False
     if spec.origin is None and spec.submodule_search_locations:  # a namespace, which may span several folders
-        return not any(_is_installed(str(folder), name, in_package=True) for folder in spec.submodule_search_locations)
+        folders = map(str, spec.submodule_search_locations)
+        return not any(_is_recorded(folder) or _is_installed(folder, name, in_package=True) for folder in folders)
     if not spec.has_location or not isinstance(spec.loader, SourceFileLoader | SourcelessFileLoader):
+        return False
+    if _is_recorded(str(spec.origin)):
         return False
     is_package = spec.submodule_search_locations is not None
     folder = Path(str(spec.origin)).parents[name.count(".") + is_package]
@@ -110,7 +119,8 @@ def is_own_file(file: str) -> bool:
     """Whether code with this file is the user's own. A cell of a notebook may have a name in angle brackets."""
     if file.startswith("<"):
         return "ipython" in file
-    return not (_is_in_site_packages(os.path.dirname(file)) or file.startswith(f"{PACKAGE}{os.sep}"))
+    in_package = file.startswith(f"{PACKAGE}{os.sep}")
+    return not (in_package or _is_in_site_packages(os.path.dirname(file)) or _is_recorded(file))
 
 
 def _is_installed(folder: str, name: str, *, in_package: bool) -> bool:
@@ -124,6 +134,23 @@ def _is_installed(folder: str, name: str, *, in_package: bool) -> bool:
     if _is_in_site_packages(folder):
         return True
     return in_package and (os.path.realpath(folder) in _editable_folders() or name in _editable_names())
+
+
+def _is_recorded(path: str) -> bool:
+    """Whether an installer has put a file, or the folder that it is in, into a folder of Python's path."""
+    folders = (folder for folder in sys.path if folder and path.startswith(f"{folder}{os.sep}"))
+    return any(path[len(folder) + 1 :].partition(os.sep)[0] in _recorded(folder) for folder in folders)
+
+
+@cache
+def _recorded(folder: str) -> set[str]:
+    """Return the names in a folder that the records of packages list: pip and uv write one for each that they install.
+
+    Another file there is the user's own: some install libraries into the folder of their script.
+    """
+    records = Path(folder).glob("*.dist-info/RECORD")
+    lines = (line for record in records for line in record.read_text(errors="replace").splitlines())
+    return {line.partition("/")[0].partition(",")[0] for line in lines}
 
 
 @cache

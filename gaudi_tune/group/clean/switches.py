@@ -33,6 +33,7 @@ from gaudi_tune.base.words import shortened
 from gaudi_tune.group.clean import loggers
 from gaudi_tune.group.clean.own_code import is_own
 from gaudi_tune.private import global_state
+from gaudi_tune.private.torch import expect_many_graphs
 
 
 class Switch(NamedTuple):
@@ -148,6 +149,9 @@ RESTORED = (
       for kernel in ("flash", "mem_efficient", "math", "cudnn")),
     attribute("torch:backends.cudnn.enabled"),
     Switch("precision of float32", "torch", _precisions, _restore_precisions),
+    # Set before it is read with the other settings of Dynamo: with torch's own limit a function of a library, which
+    # stays from trial to trial, would soon run uncompiled.
+    Switch("limit of Dynamo", "torch._dynamo.config", expect_many_graphs),
     Switch("how torch prints", "torch", global_state.print_options,
            lambda _: _torch().set_printoptions(profile="default")),
     *(Switch(name, name, partial(global_state.config_of, name), partial(global_state.restore_config, name))

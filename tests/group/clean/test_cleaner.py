@@ -1,12 +1,15 @@
-"""A trial begins in an empty folder."""
+"""A trial begins in an empty folder, and with a compiler that compiles."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.group.clean.cleaner import TrialFolders
 
 
@@ -65,3 +68,38 @@ def test_only_one_of_the_workers_that_share_a_folder_removes_files(
     assert (tmp_path / "0001-trial-001" / "kept.txt").is_file()
     first.enter_next("trial-002")
     assert os.listdir(tmp_path / "0001-trial-001") == []
+
+
+COMPILING = """
+import sys
+from ray import cloudpickle
+from gaudi_tune.group.clean.cleaner import Cleaner
+
+def compiling(config):
+    import torch
+    from torch._dynamo.utils import counters
+    before = counters["stats"]["unique_graphs"]
+    model = torch.compile(torch.nn.Linear(8, 8), backend="eager")
+    for samples in (1, 1 + config["trial"]):
+        model(torch.ones(samples, 8))
+    print(counters["stats"]["unique_graphs"] - before)
+
+cleaner = Cleaner(cloudpickle.dumps(compiling))
+assert "torch._dynamo" not in sys.modules, "the first trial imports it"
+for trial in range(1, 51):
+    cleaner.run({"trial": trial})
+    cleaner.clean()
+"""
+
+
+@pytest.mark.processes
+def test_a_librarys_model_is_compiled_in_the_fiftieth_trial_as_in_the_first() -> None:
+    """torch's compiler would give a function up after 8 shapes, and say so in a log alone."""
+    environment = {**os.environ, "TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES": "0"}  # as on an HPU
+    command = [sys.executable, "-c", COMPILING]
+    ran = subprocess.run(command, cwd=PROJECT_ROOT, env=environment, capture_output=True, text=True, check=False)
+    graphs = [int(line) for line in ran.stdout.split()]
+    assert graphs[0] == 2
+    assert len(graphs) == 50
+    assert min(graphs) == 1, ran.stderr
+    assert sum(graphs) <= 53, "most are kept"

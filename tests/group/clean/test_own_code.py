@@ -33,7 +33,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
 
     def write(name: str, text: str, *, new: bool = False) -> None:
         file = tmp_path / name
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(textwrap.dedent(text))
         age_s = 0 if new else 86400 + 10 * len(text)  # two versions have two ages: Python looks at the time of a file
         os.utime(file, (time.time() - age_s, time.time() - age_s))
@@ -153,6 +153,35 @@ def test_installed_modules_stay(write: Write) -> None:
     assert first_helper is not second_helper
     assert sys.modules["trainables.bert"] is bert
     assert pickle.loads(pickle.dumps(bert.train_loop)) is bert.train_loop
+
+
+def test_what_an_installer_has_recorded_stays_in_a_folder_of_any_name(write: Write) -> None:
+    """As with ``pip install --target``. What is beside it, such as the script's modules, is the user's own."""
+    write("library-1.dist-info/RECORD", "library/__init__.py,sha256=0,10\nspace/part/deep.py,,\nsingle.py,,\n")
+    for name in ("library/__init__.py", "single.py", "helper.py"):
+        write(name, "trials = 0\n")
+    write("space/part/deep.py", "trials = 0\n")
+    code = code_of_script("""
+        def train_loop(config):
+            import library, single, helper, space.part.deep
+            for module in (library, single, helper, space.part.deep):
+                module.trials += 1
+            return library.trials, single.trials, helper.trials, space.part.deep.trials
+    """)
+    assert results(code) == [(1, 1, 1, 1), (2, 2, 1, 2), (3, 3, 1, 3)]
+
+
+def test_what_this_project_runs_on_is_never_forgotten(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nothing records it, as in a folder of unpacked wheels."""
+    monkeypatch.delitem(sys.modules, "tomli", raising=False)
+    write("tomli/__init__.py", "trials = 0\n")
+    code = code_of_script("""
+        def train_loop(config):
+            import tomli
+            tomli.trials += 1
+            return tomli.trials
+    """)
+    assert results(code) == [1, 2, 3]
 
 
 def test_a_module_that_is_edited_while_the_sweep_runs_stays_as_it_was(write: Write) -> None:

@@ -7,7 +7,8 @@ stands in for something else, and seconds. Exits with 1 if a case failed. A note
 epoch, and its result must have what it reports. The scripts are accelerate's own, from
 its installed wheel, and the two notebooks of Ray's documentation for Gaudi (doc/source/train/examples/intel_gaudi).
 Their data and weights are on the internet: small ones are laid out here where that code looks for them, and the code
-runs as it is.
+runs as it is. Trainers run in a sweep: transformers' and accelerate's in docs/examples, TRL's SFTTrainer (``pip install
+trl``) in sft.py beside this file, on two and four HPUs a trial. Each case takes 20 s to some minutes.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from gaudi_tune.define.options import PROJECT_ROOT
 from tests.helpers.stand_in_hpu import environment
 
 WITHIN_S = 900
@@ -51,6 +53,10 @@ gradients of two models that took different steps to 1 %: where one is near 0 by
 gloo just as here."""
 EPOCHS = 10
 """The notebooks' own."""
+TUNED = PROJECT_ROOT / "docs" / "examples" / "tuned"
+SFT = Path(__file__).with_name("sft.py")
+SWEEPS = ((TUNED / "hf_trainer.py", 2), (TUNED / "hf_trainer.py", 4), (TUNED / "accelerate_cv.py", 2), (SFT, 2))
+"""Scripts that tune, and on how many HPUs a trial."""
 ENVIRONMENT = {
     "PT_HPU_LAZY_MODE": "0",
     "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
@@ -111,6 +117,17 @@ def cases(source: Path | None, only: str = "") -> Iterator[Result]:
             (seeded := Path(folder) / "seeded.py").write_text(SEEDED)
             code = [*(launch if processes > 1 else []), str(seeded), str(scripts / f"{script}.py")]
             yield run(case, code, Path(folder), ["numpy's default_rng(): with a seed, so that the data are the same"])
+    for script_file, hpus in SWEEPS:
+        case = f"a sweep of {script_file.name}, {hpus} HPUs a trial"
+        if only not in case:
+            continue
+        if script_file == SFT and find_spec("trl") is None:
+            yield Result(case, "cannot run", "TRL is not installed: pip install trl")
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            options = f"--workers-per-trial {hpus} --num-samples 2 --epochs 2 --confirm 0 --device hpu --json"
+            code = [str(script_file), *options.split()]
+            yield run(case, code, Path(folder), (), missing_of_sweep, HABANA_STAND_IN_MODULES=str(hpus))
     for case, name, lay_out, missing in (
         ("ResNet-50 of Ray's documentation (S1)", "resnet", lay_out_hymenoptera, missing_of_resnet),
         ("BERT of Ray's documentation (S2)", "bert", lay_out_reviews, missing_of_bert),
@@ -171,6 +188,13 @@ def run(
     everywhere = ["HPUs: the stand-in, on the CPU", f"Ray: {version('ray')}", f"the environment: {settings}"]
     seconds = round(time.monotonic() - began, 1)
     return Result(case, "failed" if wrong else "passed", why, [*replaced, *everywhere], seconds)
+
+
+def missing_of_sweep(printed: str) -> str:
+    """Return what is wrong with the summary that a sweep of two trials prints."""
+    summary = json.loads(printed[printed.index("\n{\n") :] if not printed.startswith("{") else printed)
+    counts = summary["counts"]
+    return "" if sum(counts.values()) == 2 and "failed" not in counts else f"its trials ended as {counts}"
 
 
 def missing_of_resnet(printed: str) -> str:

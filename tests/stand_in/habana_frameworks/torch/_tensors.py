@@ -22,6 +22,10 @@ def _foreach_devices() -> list[str]:
     return ["cuda", "xpu", "mtia"]
 
 
+def _no_device() -> None:
+    """torch's list of devices has no "hpu"; to DDP, for example, an HPU has no current index."""
+
+
 def install(hpu: ModuleType) -> None:
     """Make "hpu" a device of torch, once."""
     if hasattr(torch, "hpu"):
@@ -33,6 +37,7 @@ def install(hpu: ModuleType) -> None:
     # Intel's device is "hpu" itself, and not the one that torch reserves for others, to which foreach is open.
     for module in ("torch.utils._foreach_utils", "torch.optim.optimizer"):
         importlib.import_module(module).__dict__["_get_foreach_kernels_supported_devices"] = _foreach_devices
+    torch._utils._get_available_device_type = _no_device
     if _device.LAZY:
         torch.nn.modules.module.register_module_forward_pre_hook(_recipes.collect_modules)
         torch.nn.functional.cross_entropy = _collected(torch.nn.functional.cross_entropy)
