@@ -19,7 +19,9 @@ def space(trial: Trial, batch_sizes: Sequence[int] = (256, 512, 1024)) -> None:
     optimizer = trial.suggest_categorical("optimizer", ["sgd"])
     if optimizer == "sgd":
         # The published peak of 0.8 follows Goyal's rule (2017) for the 2,048 images of 8 HPUs; the 256 images of one
-        # HPU need an eighth. The range is from half of that to three times the published peak.
+        # HPU need an eighth. The range is from half of that to three times the published peak, at every width: the
+        # source takes 0.8 for one HPU, too, and the baseline must lie inside. With one, the upper half is hot, and the
+        # first rung ends it.
         trial.suggest_float("sgd.lr", 0.05, 2.4, log=True)
         _momentum(trial)
         # A tenth to ten times the published 1e-4. Only few values, since each one compiles habana's fused step again.

@@ -276,6 +276,10 @@ torch.nn.init.constant_(network.weight, 1.0 + rank)
 parallel = torch.nn.parallel.DistributedDataParallel(network, device_ids=[0], gradient_as_bucket_view=True)
 parallel(torch.full((3, 2), 1.0 + rank, device="hpu")).mean().backward()
 print(float(sum(parts)), both, network.weight.tolist(), network.weight.grad.tolist(), network.weight.grad.device)
+try:
+    torch.nn.parallel.DistributedDataParallel(network, device_ids=[torch.device("hpu").index])
+except TypeError as error:
+    print("refused", str(error).splitlines()[0])
 dist.destroy_process_group()
 """
 
@@ -295,6 +299,9 @@ def test_hccl_sums_tensors_of_hpus_only(tmp_path: Path) -> None:
         assert lines[4].startswith("refused hccl would sum these integers as float32")
         assert lines[5] == "[33554434]"
         assert lines[6] == "11.0 [{'rank': 0}, {'rank': 1}] [[1.0, 1.0]] [[1.5, 1.5]] hpu:0"
+        assert lines[7].startswith("refused set_construction_data_and_log(): incompatible"), (
+            "no device without an index"
+        )
 
 
 RECIPES = """

@@ -35,7 +35,7 @@ class ResNet50ImageNetConfig(ResNetConfig):
     """Processes per worker that load batches. 0: the worker loads them itself."""
     gpu_migration: bool = False
     """Whether habana runs code written for ``cuda`` (PT_HPU_GPU_MIGRATION). This project's own code does not need
-    it."""
+    it. With several HPUs a trial it is untried: Ray then takes them for GPUs when it makes a model parallel."""
     fp16_to_bf16: bool = False
     """Whether GPU migration turns fp16 autocast into bf16 (PT_HPU_CONVERT_FP16_TO_BF16_FOR_MIGRATION)."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
 
 from gaudi_tune.base import names
+from gaudi_tune.devices.find import DEVICE
 from gaudi_tune.integrations.plateau import stepped_plateau
 from gaudi_tune.private.lightning import write_checkpoint
 from gaudi_tune.training.session import get_checkpoint, report
@@ -41,7 +43,15 @@ def in_worker(*, callbacks: Any = None, plugins: Any = None, **overrides: Any) -
         plugins: A plugin or a list; Ray's environment follows them.
         overrides: Other arguments of the Trainer, which replace those set here: ``strategy``, ``devices``, ``logger``,
             ``enable_checkpointing`` and ``enable_progress_bar``.
+
+    Raises:
+        ValueError: The worker trains on an HPU, which Lightning does not know.
     """
+    if os.environ.get(DEVICE) == "hpu" and "accelerator" not in overrides:
+        raise ValueError(
+            "Lightning must have an accelerator for the device, and has none for hpu; tune with --device cpu or cuda, "
+            "or give in_worker(accelerator=..., strategy=...) those of a Gaudi plugin"
+        )
     all_callbacks = _as_list(callbacks)
     if not any(isinstance(callback, ReportCallback) for callback in all_callbacks):
         all_callbacks.append(ReportCallback())
