@@ -1,18 +1,21 @@
-"""The first contact with a GPU, in one command of at most 12 minutes: what the project does there, and how fast.
+"""The first contact with a GPU, in two commands of at most 500 s each: what the project does there, and how fast.
 
+    python -m tests.tools.on_gpu --half 1 --out $OUT     # versions, tests, recipe
+    python -m tests.tools.on_gpu --half 2 --out $OUT     # versions, networks, turnaround
     python -m tests.tools.on_gpu [--device cpu] [--only tests networks] [--out build/on_gpu]
 
 The parts run one after the other, each in a process, and end at their limits, so that a slow one costs no other:
 
-- ``versions``: the card, the driver, and the versions of torch, Ray and MLflow;
+- ``versions``: the card, the driver, the versions of torch, Ray and MLflow, and a function compiled for the card, for
+  which torch needs a C compiler and Triton. Without torch or a card nothing else runs;
 - ``tests``: those marked ``cuda``;
 - ``recipe``: the sample recipe of BERT, 8 trials;
 - ``networks``: ``tests/tools/benchmarks/full_size.py``, the networks of the five recipes at full size;
-- ``turnaround``: ``tests/tools/benchmarks/trial_turnaround.py``, in three ways.
+- ``turnaround``: ``tests/tools/benchmarks/trial_turnaround.py``, in three ways, the slowest last.
 
-What a part prints is in the folder of ``--out``, as ``PART.txt``; a table of all parts is printed last. With
-``--device cpu`` everything is small, and no figure means anything: it shows that only the device is missing. The status
-is 1 if a part failed.
+What a part prints is in the folder of ``--out`` as it comes, as ``PART.txt``, and how the parts ended in
+``parts.json``; sweeps are in a temporary folder. A table of all parts is printed last. With ``--device cpu`` everything is small, and
+no figure means anything: it shows that only the device is missing. The status is 1 if a part failed.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -32,13 +36,27 @@ from gaudi_tune.define.options import PROJECT_ROOT
 PATIENCE = 3
 """How many times a part's limit it may take without a GPU."""
 VERSIONS = """
-import json, subprocess, mlflow, ray, torch
+import importlib.util, json, shutil, subprocess, sys, mlflow, ray, torch
 found = {"torch": torch.__version__, "ray": ray.__version__, "mlflow": mlflow.__version__}
-if torch.cuda.is_available():
+found |= {"cc": shutil.which("cc") or shutil.which("gcc"), "triton": importlib.util.find_spec("triton") is not None}
+device = sys.argv[1]
+if device == "cuda":
+    assert torch.cuda.is_available(), f"torch finds no GPU: {found}"
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     found |= {"cuda": torch.version.cuda, "card": subprocess.run(query, capture_output=True, text=True).stdout.strip()}
+print(json.dumps(found), flush=True)
+try:
+    found["compiles"] = torch.compile(lambda x: (x + 1).sum())(torch.ones(64, device=device)).item() == 128
+except Exception as error:
+    found["compiles"] = str(error).splitlines()[0]
 print(json.dumps(found))
 """
+HALVES = {1: ("versions", "tests", "recipe"), 2: ("versions", "networks", "turnaround")}
+"""The parts of each command."""
+HALF_S = 500
+"""What a command may take on a GPU, with the ends of parts that are late."""
+END_S = 10
+"""How long a part may take to end after each of three signals."""
 
 
 class Part(NamedTuple):
@@ -56,21 +74,21 @@ class Ended(NamedTuple):
     last_line: str
 
 
-def parts_on(device: str, out: Path) -> dict[str, Part]:
-    """Return the parts by name. Their limits add up to less than 12 minutes."""
+def parts_on(device: str, sweeps: Path) -> dict[str, Part]:
+    """Return the parts by name. Those of each half fit into its time, also if each is late and must be ended."""
     small = device != "cuda"
     trials = "2" if small else "8"
     recipe = f"experiments/tune_bert.py --recipe sample --device {device} --num-samples {trials} --confirm 0"
-    recipe += f" --name on-gpu --storage {out}/results --tracking-uri sqlite:///{out}/mlflow.db"
+    recipe += f" --name on-gpu --storage {sweeps}/results --tracking-uri sqlite:///{sweeps}/mlflow.db"
     networks = "-m tests.tools.benchmarks.full_size " + ("--small --seconds 1" if small else "--seconds 20")
     turnaround = f"tests/tools/benchmarks/trial_turnaround.py --device {device} --trials {'4' if small else '12'}"
-    turnaround += " --ways reused warm" if small else ""
+    turnaround += " --ways warm reused" if small else " --plain-trials 4"
     return {
-        "versions": Part(30, ["-c", VERSIONS]),
-        "tests": Part(150, ["-m", "pytest", "-q", "-rs", "-m", "cuda", "tests/tools/on_gpu"]),
-        "recipe": Part(100, recipe.split()),
-        "networks": Part(220, networks.split()),
-        "turnaround": Part(200, turnaround.split()),
+        "versions": Part(60, ["-c", VERSIONS, device]),
+        "tests": Part(210, ["-m", "pytest", "-q", "-rs", "-m", "cuda", "tests/tools/on_gpu"]),
+        "recipe": Part(140, recipe.split()),
+        "networks": Part(170, networks.split()),
+        "turnaround": Part(180, turnaround.split()),
     }
 
 
@@ -106,7 +124,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         os.killpg(process.pid, number)
         try:
-            process.wait(10)
+            process.wait(END_S)
         except subprocess.TimeoutExpired:
             continue
         return
@@ -116,17 +134,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--only", nargs="+", metavar="PART")
+    parser.add_argument("--half", type=int, choices=HALVES)
     parser.add_argument("--out", type=Path, default=PROJECT_ROOT / "build" / "on_gpu")
     given = parser.parse_args()
     out: Path = given.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
+    wanted = given.only or HALVES.get(given.half)
     ended: dict[str, Ended] = {}
-    for name, part in parts_on(given.device, out).items():
-        if given.only and name not in given.only:
-            continue
-        ended[name] = run(name, part, given.device, out)
-        print(f"{name}: status {ended[name].status}, {ended[name].seconds} s: {ended[name].last_line}", flush=True)
-        (out / "parts.json").write_text(json.dumps({name: part._asdict() for name, part in ended.items()}, indent=1))
+    with tempfile.TemporaryDirectory(prefix="on-gpu-", ignore_cleanup_errors=True) as sweeps:
+        for name, part in parts_on(given.device, Path(sweeps)).items():
+            if wanted and name not in wanted:
+                continue
+            ended[name] = run(name, part, given.device, out)
+            print(f"{name}: status {ended[name].status}, {ended[name].seconds} s: {ended[name].last_line}", flush=True)
+            (out / "parts.json").write_text(json.dumps({key: each._asdict() for key, each in ended.items()}, indent=1))
+            if name == "versions" and ended[name].status != 0:
+                break
     print(f"\n{'part':12} {'status':>8} {'seconds':>8}")
     for name, part_ended in ended.items():
         print(f"{name:12} {part_ended.status!s:>8} {part_ended.seconds:8}")
