@@ -14,10 +14,11 @@ where ``gap_s`` is the median time from a trial's last report, when its place is
 the trial that takes it; ``sweep_s`` is the whole sweep, the start of Ray's workers included (of Ray itself in
 ``reused``, where ``fit`` starts it; the other two begin it before); ``command_s`` is the whole command, with Python's
 start, Ray's and the end; ``processes`` and ``peak_pss_gb`` count the process tree. The ratios are each way's figure
-over that of ``warm``; with ``--plain-trials`` fewer, only that of the gap. Takes about 10 minutes on 2 cores; ``--ways reused warm`` takes one. With ``--device cuda``, each
-trial has a GPU, and there is one at a time.
+over that of ``warm``; if ``--plain-trials`` are fewer, only that of the gap. Takes about 10 minutes on 2 cores;
+``--ways warm reused`` takes one. With ``--device cuda``, each trial has a GPU, and there is one at a time.
 
-    python tests/tools/benchmarks/trial_turnaround.py [--trials 24] [--plain-trials 4] [--ways warm reused] [--device cuda]
+    python tests/tools/benchmarks/trial_turnaround.py [--trials 24 --plain-trials 4] [--ways warm reused]
+        [--device cuda]
 """
 
 from __future__ import annotations
