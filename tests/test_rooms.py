@@ -29,22 +29,22 @@ FLOORS = (
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
     "cli": 944,
-    "on_ray": 2870,
-    "plan": 1050,
+    "on_ray": 2886,
+    "plan": 1079,
     "sweep.policies": 780,
     "sweep.search": 1590,
-    "show": 3476,
+    "show": 3492,
     "sweep.record": 1280,
     "define": 1440,
-    "group": 1768,
+    "group": 1858,
     "integrations": 133,
     "data": 1710,
     "storage": 450,
     "recipes": 1210,
     "training": 685,
-    "devices": 1025,
+    "devices": 1031,
     "base": 560,
-    "private": 1295,
+    "private": 1505,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""

@@ -97,6 +97,8 @@ class Plan:
     command: tuple[str, ...] = ()
     """The command that began the sweep, without options, so that it ends with the script. Empty: Python code did."""
 
+    disabled: Sequence[str] = ()
+    """The private surfaces of libraries that are off (``private/surfaces.py``)."""
     address: str = ""
     """The address of the storage that gets a copy of the sweep; "" if there is none."""
     fetched_from: tuple[str, str] | None = None

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import psutil
 
 from gaudi_tune.devices.gaudi_node import MODULES_OF_A_NODE
+from gaudi_tune.private.surfaces import holds
 
 logger = logging.getLogger(__name__)
 
@@ -112,10 +113,12 @@ def gpu_monitor(index: int) -> Any:
         index: The GPU's number in NVML, which orders GPUs by their PCI buses and ignores CUDA_VISIBLE_DEVICES.
 
     Raises:
-        ImportError: nvidia-ml-py is not installed.
+        ImportError: nvidia-ml-py is not installed, or MLflow's monitor is another.
         IndexError: There is no such GPU.
         RuntimeError: There is no driver.
     """
+    if not holds("gpu-metrics"):
+        raise ImportError("MLflow's monitor of GPUs is not the one that is known")
     from gaudi_tune.private.mlflow_system_metrics import GPU_LOGGER, OneGpuMonitor
 
     logging.getLogger(GPU_LOGGER).addFilter(_ONCE_PER_MESSAGE)

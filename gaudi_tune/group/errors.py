@@ -16,21 +16,17 @@ from ray.exceptions import (
     RayActorError,
     WorkerCrashedError,
 )
+from ray.train import TrainingFailedError
 
 from gaudi_tune.base.failure import Failure, FailureKind, fingerprint_of, message_of, name_of_type
 from gaudi_tune.base.words import MAX_LINE, harmless, last_line, shortened
 from gaudi_tune.group.clean.own_code import is_own_file
 from gaudi_tune.private.ray_core import was_killed_for_memory
-from gaudi_tune.private.ray_train import (
-    WorkerGroupStartupFailedError,
-    WorkerGroupStartupTimeoutError,
-    WorkerHealthCheckFailedError,
-    WorkerHealthCheckTimeoutError,
-)
+from gaudi_tune.private.ray_train import LOST_WORKERS, is_start_timeout
 
 LOSS_ERRORS = (
     LocalRayletDiedError, NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError, WorkerCrashedError,
-    WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError, WorkerGroupStartupFailedError,
+    *LOST_WORKERS,
 )  # fmt: skip
 """What Ray and Ray Train raise when a process or its node is gone. With an OutOfMemoryError, Ray has killed the process
 because the host's memory was full."""
@@ -153,12 +149,14 @@ def unusable_report(problem: str) -> WorkerRaisedError:
 
 def is_loss(failure: BaseException | None) -> bool:
     """Whether a TorchTrainer failed because processes or nodes are gone, not because of an error in what they ran."""
+    if not LOST_WORKERS and isinstance(failure, TrainingFailedError):  # a loop's error ends a worker by a RuntimeError
+        return not any(type(error) is RuntimeError for error in _errors_of_workers(failure))
     return any(isinstance(error, LOSS_ERRORS) for error in _errors_in(failure))
 
 
 def timed_out(failure: BaseException | None) -> bool:
     """Whether a TorchTrainer gave up waiting for its devices."""
-    return isinstance(getattr(failure, "controller_failure", None), WorkerGroupStartupTimeoutError)
+    return is_start_timeout(getattr(failure, "controller_failure", None))
 
 
 def text_of_loop(error: BaseException, started_in: Path | None = None) -> str:

@@ -6,16 +6,13 @@ A worker imports this module before it prepares its device, so it imports no tor
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 from concurrent.futures import Future
-from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from gaudi_tune.base.failure import Failure
-from gaudi_tune.private.ray_train import RayTrainWorker
 from gaudi_tune.training.notice import NOTICE_FILE
 
 
@@ -29,6 +26,10 @@ class Mailbox:
         self._report: Future[dict[str, Any]] = Future()
         self._commands: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self._request: Future[dict[str, Any]] | None = None
+
+    def introduction(self) -> dict[str, Any]:
+        """Return what the first report has besides, if the trial actor does not know this worker yet."""
+        return {}
 
     def hand_in(self, report: dict[str, Any]) -> dict[str, Any]:
         """Hand in a report, and wait for the command that answers it."""
@@ -77,30 +78,36 @@ MAILBOX = Mailbox()
 """The mailbox of this process, if it is a worker."""
 
 
-class WarmWorker(RayTrainWorker):
-    """A worker of Ray Train with a mailbox. Its methods run beside the train loop, which has its own thread."""
+class Answering:
+    """The methods of an actor by which the trial actor reaches a mailbox."""
 
-    def __init__(self) -> None:
-        """Turn off garbage collection while modules are imported; :func:`serve_trials` turns it on again."""
-        super().__init__()
-        with suppress(OSError):  # it may be gone
-            MAILBOX.started_in = Path.cwd()
-        gc.disable()
+    mailbox: Mailbox
 
     async def report(self) -> dict[str, Any]:
         """Return the first report of the worker, once it is ready."""
-        return await MAILBOX.report()
+        return await self.mailbox.report()
 
     async def answer(self, command: dict[str, Any]) -> dict[str, Any]:
         """Give the worker a command, and return the report that answers it."""
-        MAILBOX.put(command)
-        return await MAILBOX.report()
+        self.mailbox.put(command)
+        return await self.mailbox.report()
 
     async def save_now(self, sweep: str) -> dict[str, Any] | None:
         """Return what the trial saves after its next step; {} if it does not, and None if this node sees the notice in
         the sweep's folder."""
-        return None if os.path.exists(Path(sweep, NOTICE_FILE)) else await MAILBOX.saved_now()
+        return None if os.path.exists(Path(sweep, NOTICE_FILE)) else await self.mailbox.saved_now()
 
     async def end(self) -> None:
         """Have the worker's train loop return when it waits for a command."""
-        MAILBOX.put({"do": "exit"})
+        self.mailbox.put({"do": "exit"})
+
+
+class MailboxActor(Answering):
+    """A mailbox in a process of its own."""
+
+    def __init__(self) -> None:
+        self.mailbox = Mailbox()
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the mailbox for the worker, which may have to wait."""
+        return await asyncio.to_thread(getattr(self.mailbox, method), *arguments)

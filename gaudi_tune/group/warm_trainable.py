@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,7 @@ from gaudi_tune.group.report import Report
 from gaudi_tune.group.report_check import check_metrics
 from gaudi_tune.group.trainer import WorkerGroupSpec
 from gaudi_tune.group.worker_group import WorkerGroup
+from gaudi_tune.private import surfaces
 from gaudi_tune.private.ray_tune import Saved, name_checkpoint, set_iteration
 from gaudi_tune.training.checkpoint import last_whole_checkpoint, seal
 from gaudi_tune.training.notice import drop_between, last_between
@@ -101,6 +103,7 @@ class WarmTrainable(tune.Trainable):
             retries: How often a trial that loses its workers continues from its last checkpoint, in a new group.
             folder: The folder of the sweep on this node.
         """
+        os.environ.update(surfaces.variables_in(spec.later_environment))
         self.spec, self.settings, self.environment_of = spec, settings, environment_of
         self.objectives, self.retries, self.folder = objectives, retries, folder
         self._usual_place = Place(spec.num_workers)

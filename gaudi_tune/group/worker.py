@@ -70,7 +70,8 @@ def serve_trials(config: dict[str, Any]) -> None:
     try:
         with process_group_kept():  # before anything is imported from torch
             cleaner = Cleaner(config["train_loop"], _trial_folders())
-            command = MAILBOX.hand_in({"kind": "idle", "node": ray.get_runtime_context().get_node_id(), "index": index})
+            place = {"node": ray.get_runtime_context().get_node_id(), "index": index}
+            command = MAILBOX.hand_in({"kind": "idle", **place, **MAILBOX.introduction()})
             while command["do"] == "start":
                 if cleaner.problems:
                     _fail(Failure(FailureKind.NOT_CLEAN, f"an earlier trial has left something: {cleaner.problems[0]}"))

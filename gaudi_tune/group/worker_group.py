@@ -38,8 +38,9 @@ from gaudi_tune.group.errors import (
 )
 from gaudi_tune.group.passing import pack, unpack
 from gaudi_tune.group.report_check import check_all_report
-from gaudi_tune.group.trainer import START_TIMEOUT_S, WorkerGroupSpec, make_trainer
+from gaudi_tune.group.trainer import START_TIMEOUT_S, WorkerGroupSpec
 from gaudi_tune.private.ray_core import free_own
+from gaudi_tune.private.surfaces import holds
 from gaudi_tune.training.notice import notice_for, save_between
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,8 @@ class WorkerGroup:
         self._failure: BaseException | None = None
         self._hung_after_s = spec.hung_after_s
         self._workers: list[Any] = []
+        self._processes: list[Any] = []
+        """The workers themselves, which are not what is called if their mailboxes are elsewhere."""
         self._places: list[tuple[str, int | None]] = []
         """The node and the device's number of each worker, by rank."""
         self._have_devices, self._have_started = threading.Event(), threading.Event()
@@ -100,7 +103,10 @@ class WorkerGroup:
                 group._trainer.start()
                 group._wait_until(group._have_devices)
             note("workers")
-            group._places = [(report["node"], report["index"]) for report in group._first_reports()]
+            reports = group._first_reports()
+            group._places = [(report["node"], report["index"]) for report in reports]
+            pairs = zip(reports, group._workers, strict=True)
+            group._processes = [report.get("worker", worker) for report, worker in pairs]
             group._check_placement(spec, name)
         except WorkerGroupError as error:
             group.exit()
@@ -166,7 +172,7 @@ class WorkerGroup:
         self._abandoned = self._trainer.is_alive()
         if self._abandoned:
             logger.warning("%s: the workers did not end within %d s", self._trainer.name, EXIT_TIMEOUT_S)
-        self._workers = []  # a handle keeps its actor's process alive
+        self._workers, self._processes = [], []  # a handle keeps its actor's process alive
 
     def _check_placement(self, spec: WorkerGroupSpec, name: str) -> None:
         """Check that the devices are those that were asked for, and that those on each node may train together."""
@@ -226,8 +232,8 @@ class WorkerGroup:
                 self._check_alive()
                 self._pass_notice()
             if pending and time.monotonic() > ends_at:
-                for worker in self._workers:
-                    ray.kill(worker)
+                for process in self._processes or self._workers:
+                    ray.kill(process)
                 raise WorkersLostError(f"{self._no_report()}: the workers hung and were killed")
         return [reports[reference] for reference in references]
 
@@ -302,9 +308,23 @@ class WorkerGroup:
         for worker in self._workers:
             worker.end.remote()
 
+    def _make_trainer(self, spec: WorkerGroupSpec, name: str) -> Any:
+        """Return the TorchTrainer. A stock one does not say when its workers have devices, or run."""
+        if holds("lean-trainer"):
+            from gaudi_tune.group.lean_trainer import lean_trainer
+
+            return lean_trainer(spec, name, self._have_devices.set, self._take_workers)
+        from gaudi_tune.group.stock_trainer import make_mailboxes, stock_trainer
+
+        mailboxes = make_mailboxes(spec)
+        trainer = stock_trainer(spec, name, mailboxes)
+        self._have_devices.set()
+        self._take_workers(mailboxes)
+        return trainer
+
     def _run_trainer(self, spec: WorkerGroupSpec, name: str) -> None:
         try:
-            make_trainer(spec, name, self._have_devices.set, self._take_workers).fit()
+            self._make_trainer(spec, name).fit()
         except BaseException as error:
             self._failure = error  # raised to the trial by the thread that waits for the workers
         finally:

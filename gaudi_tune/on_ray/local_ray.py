@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -28,6 +28,7 @@ from gaudi_tune.devices.device import CPUS_PER_WORKER
 from gaudi_tune.private.fork_server import NOT_COPIED, ForkServer
 from gaudi_tune.private.ray_core import ON_LOOPBACK, PATIENCE_S, lean_ray, logs_folder
 from gaudi_tune.private.setup_worker import FORK_SERVER
+from gaudi_tune.private.surfaces import holds
 from gaudi_tune.sweep.record.events import CTRL_C
 
 logger = logging.getLogger(__name__)
@@ -41,13 +42,16 @@ ENVIRONMENT = {
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",
     # Where Python starts slowly (an image that preloads habana), a node's agent takes longer than Ray's usual limit.
     "RAY_agent_register_timeout_ms": "300000",
-    # For how long Ray waits for its node at a time: in between it is seen whether its raylet lives, and Ctrl-C.
-    "RAY_raylet_start_wait_time_s": "1",
     # Ray would start two processes for the driver and wait for them. Nobody uses them: trial actors and workers have
     # other environment variables, and so need other processes.
     "RAY_prestart_worker_first_driver": "0",
 }
 """Settings of the Ray that is started, unless the user has set them. Its processes inherit them from this one."""
+LEAN_ENVIRONMENT = {
+    # For how long Ray waits for its node at a time: in between it is seen whether its raylet lives, and Ctrl-C.
+    "RAY_raylet_start_wait_time_s": "1",
+}
+"""Settings of a Ray that starts lean, likewise."""
 TUNE_SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",  # with verbose=0, this leaves the terminal to the sweep's own progress
     # Seconds between two snapshots of the sweep's state while no checkpoint is written. A crash loses this much of the
@@ -153,11 +157,16 @@ def _end_fork_server() -> None:
         ForkServer.running = None
 
 
+def _is_lean() -> bool:
+    """Whether Ray starts without its dashboard, by which alone Ray Train can free devices."""
+    return holds("lean-ray") and holds("bookings")
+
+
 def _begin_fork_server(plan: Plan) -> dict[str, str]:
     """Start a fork server, and return the environment variable with its address; {} if the devices forbid forks."""
     _end_fork_server()
     device = plan.devices.type
-    if not device.forks or FORK_SERVER in os.environ:
+    if not (device.forks and _is_lean() and holds("fork-server")) or FORK_SERVER in os.environ:
         return {}
     threads = {"OMP_NUM_THREADS": str(CPUS_PER_WORKER)}  # the value that Ray gives a worker
     ForkServer.running = ForkServer(
@@ -202,7 +211,7 @@ def _init(plan: Plan, folders: Sequence[str], patience_s: float) -> None:
     try:
         with (
             python_path_with(folders),
-            lean_ray(patience_s, _is_ending.is_set, **ON_LOOPBACK),
+            lean_ray(patience_s, _is_ending.is_set, **ON_LOOPBACK) if _is_lean() else nullcontext(),
             changed_environment(_ray_needs()),
             temporary_environment(_begin_fork_server(plan)),
         ):
@@ -210,7 +219,7 @@ def _init(plan: Plan, folders: Sequence[str], patience_s: float) -> None:
                 "local",
                 num_cpus=device.ray_cores(count),
                 resources=device.ray_resources(count),
-                include_dashboard=False,
+                include_dashboard=not holds("bookings"),
                 log_to_driver=False,
                 logging_level="warning",
             )
@@ -241,7 +250,7 @@ def _without_sigterm_warning(record: logging.LogRecord) -> bool:
 
 
 def _start(plan: Plan) -> None:
-    for variable, value in ENVIRONMENT.items():
+    for variable, value in {**ENVIRONMENT, **(LEAN_ENVIRONMENT if _is_lean() else {})}.items():
         os.environ.setdefault(variable, value)
     if ray.is_initialized():
         return

@@ -55,7 +55,7 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         self._reported, self._trials_wait_for_devices = reported, trials_wait_for_devices
         self._trials: dict[int, Trial] = {}
         """Tune's trials of the search, by their numbers."""
-        self._tune_controller: Any = None  # which Tune brings with the first trial
+        self.tune_controller: Any = None  # which Tune brings with the first trial
         self.added: set[int] = set()
         """The numbers of all trials that Tune has, those of the confirmation among them."""
 
@@ -81,7 +81,7 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         trials = self._state.trials
         return [
             trial
-            for trial in (training_of(self._tune_controller) if self.added else ())
+            for trial in (training_of(self.tune_controller) if self.added else ())
             if (number := number_of(trial)) in trials and trials[number].status == "paused"
         ]
 
@@ -111,7 +111,7 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Note that Tune has a trial; one that was paused before the sweep was resumed stays so."""
-        self._tune_controller = tune_controller
+        self.tune_controller = tune_controller
         self.added.add(number_of(trial))
         if trial.config.get(names.CONFIRMS):  # a trial of the confirmation is never stopped early
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -16,13 +17,16 @@ from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.on_ray.given.user_callback import UserCallback
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.tune_files import finish_restore, make_tune_part
-from gaudi_tune.private.tune_state import StateKeeper
+from gaudi_tune.private.surfaces import holds
+from gaudi_tune.private.tune_state import Paced, StateKeeper
 from gaudi_tune.sweep.record.state_log import StateLog, pack
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.search.proposer import Proposer
 
 logger = logging.getLogger(__name__)
 
+KEPT_SHARE, KEPT_EVERY_S = 0.05, 5.0
+"""The share of the time that the state may take, and seconds between two, where Tune does not have it kept."""
 WRITE_WARNING = "the state of the sweep could not be written (%s)"
 
 
@@ -58,6 +62,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         self._undo: Callable[[], None] = lambda: None
         """Makes the changes that are being written count as changes again."""
         self._has_tune_files = resumed  # put where Tune looks for them, and removed once it has read them
+        self._pace = Paced(KEPT_SHARE, (KEPT_EVERY_S, math.inf))
         self._expected: set[int] = set()  # numbers of the trials that Tune is to read
 
     @property
@@ -75,9 +80,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         self._settle()
         everything = self._log.needs_whole_state
         changed = [
-            trial_id
-            for trial_id, state in trials.items()
-            if everything or self._logged_trials.get(trial_id) is not state
+            trial_id for trial_id, state in trials.items() if everything or self._logged_trials.get(trial_id) != state
         ]
         self._is_behind = True
         try:
@@ -90,6 +93,14 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         self._forget_changes(trials)
         self._writing = self._thread.submit(self._write, record)
         self._is_behind = False
+
+    def keep_without_tune(self, trials: Sequence[Trial], *, at_end: bool = False) -> None:
+        """Keep the state if Tune does not have it kept: it is due every :data:`KEPT_EVERY_S`, and at the end."""
+        if holds("state") or not trials or not (at_end or (self._pace.is_due and not self.is_writing)):
+            return
+        self._pace.begin()
+        self.keep_all(self._scheduler.tune_controller, trials)
+        self._pace.end()
 
     def _write(self, record: bytes) -> None:
         self._flush_trackers()

@@ -226,6 +226,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.steering.grant_all()
         self.announcer.tick()
         self.cleanup.run_if_due(trials)
+        self.on_disk.keep_without_tune(trials)
         if time.monotonic() - self._freed_at >= FREE_EVERY_S:
             free_orphans()
             self._freed_at = time.monotonic()
@@ -262,6 +263,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             self.early_end.ask(self.stopping.cut_short())
         self.state.close()
         self.cleanup.finish(trials)
+        self.on_disk.keep_without_tune(trials, at_end=True)
         self._close()
 
     # The tuner calls this.

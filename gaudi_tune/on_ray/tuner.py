@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,6 +35,7 @@ from gaudi_tune.on_ray.tune_files import KeptState, put_back, read_kept_state, r
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.private import ray_tune, tune_state
 from gaudi_tune.private.ray_core import logs_folder
+from gaudi_tune.private.surfaces import variables_in
 from gaudi_tune.show.confirmation import confirming
 from gaudi_tune.show.plan_text import plan_lines
 from gaudi_tune.show.result import START_AGAIN, is_useless, result_lines
@@ -299,7 +301,7 @@ class SweepTuner(tune.Tuner):
             storage=str(plan.folder / GROUPS_FOLDER),
             over_nodes=options.workers_per_trial > max(plan.devices.nodes),
             hung_after_s=60 * (options.hang_minutes or 0),
-            later_environment=variables_of_runs(plan),
+            later_environment={**variables_of_runs(plan), **variables_in(os.environ)},
         )
         return tune.with_resources(
             warm_trainable(
@@ -345,7 +347,7 @@ class SweepTuner(tune.Tuner):
             callbacks=[
                 self.run,
                 self.run.on_disk,
-                ray_tune.JsonLogger(2 * plan.groups),
+                ray_tune.json_logger(2 * plan.groups),
                 *self.run.user_callbacks,
                 *self._callbacks,
             ],

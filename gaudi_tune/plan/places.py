@@ -93,7 +93,10 @@ def check_store(uri: str, experiment: str) -> None:
 
 def _check_version(version: str | None, option: str, uri: str) -> None:
     """See that the installed MLflow opens a local database of this version; None for one without tables."""
-    latest, versions = schema_versions()
+    try:
+        latest, versions = schema_versions()
+    except LookupError:  # MLflow says it when it opens the database
+        return
     if version in (None, latest):
         return
     if version in versions:

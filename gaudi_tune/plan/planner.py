@@ -19,6 +19,7 @@ from gaudi_tune.plan.decide_plan import decide_plan
 from gaudi_tune.plan.earlier import add_earlier, read_earlier, resumed_if_begun
 from gaudi_tune.plan.places import check_places
 from gaudi_tune.plan.storage import check_name_is_free, find_storages
+from gaudi_tune.plan.versions import NO_GROWTH, check_versions
 from gaudi_tune.show.notify import webhook
 from gaudi_tune.show.trackers.store import tracking_uri
 from gaudi_tune.sweep.record.sweep_file import name_for
@@ -68,7 +69,11 @@ def make_plan(
     plan = decide_plan(
         applied, options, devices, name, uri, cluster, hold_out=hold_out, max_concurrent=objects.max_concurrent
     )
-    plan = add_earlier(plan, earlier)
+    disabled = check_versions(devices.type)
+    grows_not = plan.grows and bool(NO_GROWTH & {*disabled})
+    plan = add_earlier(
+        replace(plan, disabled=disabled, growth=options.workers_per_trial if grows_not else plan.growth), earlier
+    )
     when_decided(plan)
     from gaudi_tune.sweep.search.samplers import try_sampler  # half a second, in which Ray may start
 

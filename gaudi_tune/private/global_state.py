@@ -8,6 +8,8 @@ import typing
 from types import FrameType
 from typing import Any
 
+from gaudi_tune.private.surfaces import part
+
 RESTORED = (
     "mlflow.tracking._model_registry.utils:_registry_uri",
     "mlflow.tracking._tracking_service.utils:_tracking_uri",
@@ -40,11 +42,13 @@ def restore_config(module: str, settings: dict[str, Any]) -> None:
     sys.modules[module].load_config(settings)
 
 
+@part("clean-process", dict)
 def print_options() -> dict[str, Any]:
     """Return how torch prints tensors."""
     return dict(vars(sys.modules["torch._tensor_str"].PRINT_OPTS))
 
 
+@part("clean-process", dict)
 def torch_modes_and_hooks() -> dict[str, int]:
     """Return how many modes torch has entered, such as ``torch.device("meta")``, and how many hooks it calls for all
     modules and optimizers, and whether it calls some for the tensors that it saves for a backward pass."""
@@ -64,6 +68,7 @@ def frames_of_threads() -> dict[int, FrameType]:
     return sys._current_frames()
 
 
+@part("clean-process", lambda: None)
 def forget_types() -> None:
     """Clear typing's caches, which hold each class that was an argument, as in ``list[Row] | None``."""
     for clear in typing._cleanups:  # type: ignore[attr-defined]

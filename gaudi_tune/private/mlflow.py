@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from mlflow.exceptions import MlflowException
 
+from gaudi_tune.private.surfaces import part
+
 # Tags with which MLflow's pages nest runs and show models. No public module has them.
-from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS, MLFLOW_PARENT_RUN_ID
-from mlflow.utils.validation import _validate_model_name
+MLFLOW_MODEL_VERSIONS, MLFLOW_PARENT_RUN_ID = "mlflow.modelVersions", "mlflow.parentRunId"
+with suppress(ImportError):
+    from mlflow.utils.validation import _validate_model_name
 
 __all__ = [
     "DATABASE_LOGGER",
@@ -23,6 +28,7 @@ PYFUNC_LOGGER = "mlflow.pyfunc"
 """A logger of what happens while a model is saved."""
 
 
+@part("mlflow-names", lambda name: None)
 def validate_model_name(name: str) -> None:
     """Check a name for the model registry. Publicly it is checked only when the model is registered, after the sweep.
 

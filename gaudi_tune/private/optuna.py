@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias, cast
 
 import sqlalchemy
@@ -12,11 +13,15 @@ from optuna import Study, create_study
 from optuna.distributions import distribution_to_json
 from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
-from optuna.storages._cached_storage import _CachedStorage
-from optuna.storages._rdb import models
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.orm import Session
+
+from gaudi_tune.private.surfaces import part
+
+with suppress(ImportError):
+    from optuna.storages._cached_storage import _CachedStorage
+    from optuna.storages._rdb import models
 
 CACHED_PLACES: dict[int, tuple[int, int]] = {}
 """Study and number of each trial by its id, if ids and numbers are the same. It is cached because ten thousand entries
@@ -46,6 +51,24 @@ def replace_trial(study: Study, trial: FrozenTrial) -> None:
     storage._set_trial(trial.number, trial)  # ids are numbers
 
 
+def _add_ended(
+    study: Study, trials: Sequence[FrozenTrial], ids: dict[int, int], stored_trials: Mapping[int, FrozenTrial]
+) -> dict[int, int]:
+    """Write new trials by the public API, up to the first that has not ended: nothing could change it later."""
+    new_ids = dict[int, int]()
+    for trial in sorted(trials, key=lambda trial: trial.number):
+        if trial.state.is_finished() and trial.number == len(ids) + len(new_ids):
+            study.add_trial(trial)
+            new_ids[trial.number] = id_of(study.get_trials(deepcopy=False)[-1])
+    return new_ids
+
+
+def _progress_in_study(study: Study) -> dict[int, tuple[TrialState, int]]:
+    trials = study.get_trials(deepcopy=False)
+    return {id_of(trial): (trial.state, len(trial.intermediate_values)) for trial in trials}
+
+
+@part("study-file", _add_ended)
 def write_trials(
     study: Study, trials: Sequence[FrozenTrial], ids: dict[int, int], stored_trials: Mapping[int, FrozenTrial]
 ) -> dict[int, int]:
@@ -173,6 +196,7 @@ def _attribute_rows(attributes: Mapping[str, Any]) -> Rows:
     return [{"key": key, "value_json": json.dumps(value)} for key, value in attributes.items()]
 
 
+@part("study-file", _progress_in_study)
 def progress_by_id(study: Study) -> dict[int, tuple[TrialState, int]] | None:
     """Return the state and the number of reports of each trial that a study has in its database now, by id.
 
@@ -183,8 +207,7 @@ def progress_by_id(study: Study) -> dict[int, tuple[TrialState, int]] | None:
     """
     storage = _backend(study)
     if isinstance(storage, InMemoryStorage):
-        trials = study.get_trials(deepcopy=False)
-        return {id_of(trial): (trial.state, len(trial.intermediate_values)) for trial in trials}
+        return _progress_in_study(study)
     assert isinstance(storage, RDBStorage)
     storage.engine.dispose()  # a connection may still have a file that was deleted
     trials_table, reports = models.TrialModel, models.TrialIntermediateValueModel

@@ -8,37 +8,49 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private import parameter, ray_constants, services, utils, worker
-from ray._private.resource_and_label_spec import ResourceAndLabelSpec
-from ray._private.state import state
-from ray.core.generated.gcs_pb2 import PlacementGroupTableData
 from ray.exceptions import OutOfMemoryError
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
+from gaudi_tune.private.surfaces import holds, part
+
+# What is missing is looked for by the surface that needs it.
+with suppress(ImportError):
+    from ray._private import parameter, services, utils
 try:
     from ray._raylet import persist_port  # type: ignore[attr-defined]  # which is compiled
 except ImportError:  # the raylet of Ray 2.53 waits for no port
     persist_port = None
+with suppress(ImportError):
+    from ray._private import ray_constants, worker
+with suppress(ImportError):
+    from ray._private.resource_and_label_spec import ResourceAndLabelSpec
+with suppress(ImportError):
+    from ray._private.state import state
+with suppress(ImportError):
+    from ray.core.generated.gcs_pb2 import PlacementGroupTableData
 
 HOST_OUT_OF_MEMORY = "low on memory"
 """This is in Ray's message for each process that it kills because the host's memory is full."""
-MAX_CLASS_BYTES: int = ray_constants.FUNCTION_SIZE_ERROR_THRESHOLD
+MAX_CLASS_BYTES = 95 * 2**20
 """Most bytes of an actor's class when it is pickled, with everything that it refers to."""
+with suppress(NameError, AttributeError):
+    MAX_CLASS_BYTES = ray_constants.FUNCTION_SIZE_ERROR_THRESHOLD  # a variable sets it
 
 
 LEAN: dict[str, Any] = {
-    # Ray's own script imports Ray before it starts each process, which imports it again. That takes 0.4 s of CPU.
-    "setup_worker_path": str(Path(__file__).with_name("setup_worker.py")),
     # The log monitor sends the output of workers to the driver, which does not use it. The other requests machines from
     # a cloud.
     "include_log_monitor": False,
     "no_monitor": True,
 }
+# Ray's own script imports Ray before it starts each process, which imports it again. That takes 0.4 s of CPU.
+FORKING: dict[str, Any] = {"setup_worker_path": str(Path(__file__).with_name("setup_worker.py"))}
+"""Has the fork server start Ray's processes."""
 
 
 ON_LOOPBACK: dict[str, Any] = {"node_ip_address": "127.0.0.1"}
@@ -57,6 +69,7 @@ class NotStartedError(Exception):
     """Ray did not start: a process of it ended, or it was too slow, or nobody wants it any more."""
 
 
+@part("lean-ray", lambda *_, **changes: nullcontext())
 @contextmanager
 def lean_ray(
     patience_s: float = PATIENCE_S, is_unwanted: Callable[[], bool] = lambda: False, **changes: Any
@@ -85,8 +98,9 @@ def lean_ray(
     ray_params, start_dashboard, start_raylet = parameter.RayParams, services.start_api_server, services.start_raylet
     dashboard_error, get_node = utils.get_dashboard_dependency_error, services.get_node
     raylet = _Raylet(start_raylet, get_node, patience_s, is_unwanted)
+    usual = {**LEAN, **(FORKING if holds("fork-server") else {})}
     parameter.RayParams = lambda **options: ray_params(
-        **{**LEAN, "runtime_env_agent_port": _free_port(), **options, **changes}  # a port for each node that starts
+        **{**usual, "runtime_env_agent_port": _free_port(), **options, **changes}  # a port for each node that starts
     )
     services.start_api_server = lambda *arguments, **options: ("", None)
     services.start_raylet, services.get_node = raylet.start, raylet.wait_for_node
@@ -157,6 +171,7 @@ class _Raylet:
         return f"{words.rpartition('Check failed:')[2].strip()[:300]} (in {log})"
 
 
+@part("this-machine", lambda: "")
 def logs_folder() -> str:
     """Return the folder, on each node, with what Ray's processes there print; "" if this process has no node.
 
@@ -174,6 +189,7 @@ def was_killed_for_memory(error: BaseException) -> bool:
     return isinstance(error, OutOfMemoryError) or HOST_OUT_OF_MEMORY in str(error)
 
 
+@part("bookings", lambda: None)
 def free_orphans() -> None:
     """Free the devices that dead trial actors have left booked.
 
@@ -184,6 +200,7 @@ def free_orphans() -> None:
     _remove(group for group in _placement_groups() if is_orphan(group))
 
 
+@part("bookings", lambda: None)
 def free_own() -> None:
     """Free the devices that this actor has booked.
 
@@ -193,6 +210,7 @@ def free_own() -> None:
     _remove(group for group in _placement_groups() if group.creator_actor_id.hex() == actor_id)
 
 
+@part("this-machine", lambda: False)
 def is_ray_here_private() -> bool:
     """Whether the Ray that runs on this machine is one that other processes cannot join (:data:`ON_LOOPBACK`)."""
     try:
@@ -208,11 +226,13 @@ def versions_that_differ(error: BaseException) -> list[str]:
     return re.findall(r"(?:Ray|Python): *(\S+)", text) if text.startswith("Version mismatch") else []
 
 
+@part("draining-nodes", lambda: set())
 def draining_nodes() -> set[str]:
     """Return the ids of the nodes that Ray was told to take away soon."""
     return set(state.get_draining_nodes())
 
 
+@part("bookings", lambda: set())
 def waiting_actors() -> set[str]:
     """Return the ids of the actors whose placement group waits for resources that others have booked."""
     pending = PlacementGroupTableData.PENDING
@@ -243,6 +263,7 @@ def is_orphan(group: PlacementGroupTableData) -> bool:
     return created_by_an_actor and group.creator_actor_dead and not group.is_detached
 
 
+@part("this-machine", lambda: ("accelerator", 0))
 def accelerators_found_by_ray() -> tuple[str, int]:
     """Return the name and number of the accelerators that Ray would find on this machine; ("accelerator", 0) for none.
 

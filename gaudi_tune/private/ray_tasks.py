@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import ray
-from ray import actor, remote_function
-from ray._private.worker import Worker
 from ray.util.placement_group import placement_group_table
+
+from gaudi_tune.private.surfaces import part
+
+with suppress(ImportError):
+    from ray import actor, remote_function
+    from ray._private.worker import Worker
 
 _checked = set[float]()
 """The numbers of cores for which there is room."""
 
 
+@part("tasks-of-loops", lambda: None)
 def tasks_outside_trial() -> None:
     """Have Ray place what this process starts outside the trial's cores, and raise an error if no others exist.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,53 +14,62 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 from ray.train import ReportedCheckpoint
 
-# What ray.tune.report() and its neighbours call; ray.tune has no hook for it, either.
-from ray.train._internal import session as tune_session
+from gaudi_tune.private.surfaces import holds, part
 
-# TorchTrainer.fit() raises public errors that carry these as their cause; none of the four has a public name.
-from ray.train.v2._internal.exceptions import (
-    WorkerGroupStartupFailedError,
-    WorkerGroupStartupTimeoutError,
-    WorkerHealthCheckFailedError,
-    WorkerHealthCheckTimeoutError,
-)
+try:
+    # What ray.tune.report() and its neighbours call; ray.tune has no hook for it, either.
+    from ray.train._internal import session as tune_session
 
-# The only hook that runs between Ray Train's choice of ranks and the start of the workers.
-from ray.train.v2._internal.execution.callback import WorkerGroupCallback
+    # What ray.train.report() and its neighbours call in a worker; Ray says that it can be patched, and has no setter.
+    from ray.train.v2._internal.execution.train_fn_utils import (
+        DistributedTrainFnUtils,
+        LocalTrainFnUtils,
+        TrainFnUtils,
+        get_train_fn_utils,
+        set_train_fn_utils,
+    )
 
-# Ray Train's actor for ray.train.collective, and the two places that start and end it.
-from ray.train.v2._internal.execution.checkpoint.sync_actor import SynchronizationActor
+    # Public as ray.train.ReportedCheckpoint, but for its status.
+    from ray.train.v2.api import reported_checkpoint
+except ImportError:  # the surface is off
+    DistributedTrainFnUtils = object
+try:
+    # The only hook that runs between Ray Train's choice of ranks and the start of the workers.
+    from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 
-# What ray.train.report() and its neighbours call in a worker; Ray says of it that it can be patched, and has no setter.
-from ray.train.v2._internal.execution.train_fn_utils import (
-    DistributedTrainFnUtils,
-    LocalTrainFnUtils,
-    TrainFnUtils,
-    get_train_fn_utils,
-    set_train_fn_utils,
-)
-from ray.train.v2._internal.execution.worker_group import state as group_state
-from ray.train.v2._internal.execution.worker_group import worker_group as group_module
+    # Ray Train's actor for ray.train.collective, and the two places that start and end it.
+    from ray.train.v2._internal.execution.checkpoint.sync_actor import SynchronizationActor
+    from ray.train.v2._internal.execution.worker_group import state as group_state
+    from ray.train.v2._internal.execution.worker_group import worker_group as group_module
 
-# The class of its worker actors; a worker group has it as an attribute.
-from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
+    # The class of its worker actors; a worker group has it as an attribute.
+    from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
+except ImportError:  # the surface is off
+    RayTrainWorker = WorkerGroupCallback = object
+LOST_WORKERS: tuple[type[BaseException], ...] = ()
+"""What TorchTrainer.fit() raises public errors with as their cause. None of these has a public name."""
+with suppress(ImportError):
+    from ray.train.v2._internal.exceptions import (
+        WorkerGroupStartupFailedError,
+        WorkerGroupStartupTimeoutError,
+        WorkerHealthCheckFailedError,
+        WorkerHealthCheckTimeoutError,
+    )
 
-# Public as ray.train.ReportedCheckpoint, but for its status.
-from ray.train.v2.api import reported_checkpoint
+    if holds("lost-workers"):
+        LOST_WORKERS = (WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError, WorkerGroupStartupFailedError)
 
 __all__ = [
     "ENABLE_PREEMPTION_WATCHER",
+    "LOST_WORKERS",
     "START_TIMEOUT_S",
     "RayTrainWorker",
     "SynchronizationOnDemand",
     "Worker",
     "WorkerGroupCallback",
-    "WorkerGroupStartupFailedError",
-    "WorkerGroupStartupTimeoutError",
-    "WorkerHealthCheckFailedError",
-    "WorkerHealthCheckTimeoutError",
     "answered_by",
     "end_workers",
+    "is_start_timeout",
     "one_worker",
     "run_on_all",
     "synchronize_on_demand",
@@ -87,6 +96,12 @@ class Worker(Protocol):
     metadata: WorkerMetadata
     distributed_context: Any
     """The world, local and node rank."""
+
+
+@part("lost-workers", lambda error: False)
+def is_start_timeout(error: BaseException | None) -> bool:
+    """Whether workers were not there in time, which is what the trainer of a group failed with."""
+    return isinstance(error, WorkerGroupStartupTimeoutError)
 
 
 def run_on_all(worker_group: Any, function: Callable[[], None], within_s: float) -> bool:
@@ -175,6 +190,7 @@ def _reported_checkpoint(checkpoint: Any, metrics: dict[str, Any]) -> ReportedCh
     return ReportedCheckpoint(checkpoint, metrics, **status)
 
 
+@part("loops-for-ray", lambda *_, **__: nullcontext())
 @contextmanager
 def answered_by(
     report: Callable[[Mapping[str, Any], Any], None],
@@ -227,6 +243,7 @@ def answered_by(
         tune_session._session = original_session
 
 
+@part("loops-for-ray", nullcontext)
 @contextmanager
 def one_worker() -> Iterator[None]:
     """Make this process the only worker of a group of Ray Train's inside the block, without Ray."""

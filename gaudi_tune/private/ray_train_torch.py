@@ -14,8 +14,6 @@ import ray.train
 from ray.train import Result
 from ray.train._internal.utils import get_address_and_port
 from ray.train.backend import Backend, BackendConfig
-from ray.train.v2._internal import callbacks
-from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 from ray.train.v2._internal.execution.controller import TrainController
 from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy
@@ -24,6 +22,8 @@ from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGro
 
 # A TorchTrainer is this class with a TorchConfig.
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+from gaudi_tune.private.surfaces import holds
 
 __all__ = [
     "DISPENSABLE",
@@ -39,12 +39,10 @@ __all__ = [
 LOOPBACK = "127.0.0.1"
 ACCELERATE_DEVICE = "ACCELERATE_TORCH_DEVICE"
 """Accelerate's variable for the device of a process."""
-# In Ray 2.53 it is a DatasetsSetupCallback.
-DATASETS_CALLBACK = getattr(callbacks, "DatasetsCallback", None) or callbacks.DatasetsSetupCallback
-DISPENSABLE = (DATASETS_CALLBACK, PlacementGroupCleanerCallback)
+DISPENSABLE = ("DatasetsCallback", "DatasetsSetupCallback", "PlacementGroupCleanerCallback")
 """Callbacks that start an actor in each group, which takes 2 s of CPU and 150 MB. The first hands out shards of Ray
-Data, which is not used. The second frees devices that a dead trial actor has booked: it needs Ray's dashboard, and the
-sweep does the same (``free_orphans``)."""
+Data, which is not used; Ray 2.53 calls it as the second. The last frees devices that a dead trial actor has booked: it
+needs Ray's dashboard, and the sweep does the same (``free_orphans``)."""
 
 
 class FixedSize(FixedScalingPolicy):
@@ -178,7 +176,8 @@ class LeanTorchTrainer(DataParallelTrainer):
         self._worker_class, self._when_placed, self._when_started = worker_class, when_placed, when_started
 
     def _initialize_and_run_controller(self, *, scaling_policy: Any, callbacks: list[Any], **parts: Any) -> Result:
-        kept_callbacks = [callback for callback in callbacks if not isinstance(callback, DISPENSABLE)]
+        dispensable = DISPENSABLE if holds("bookings") else DISPENSABLE[:2]
+        kept_callbacks = [callback for callback in callbacks if type(callback).__name__ not in dispensable]
         when_placed = self._when_placed
 
         class Group(WorkerGroup):

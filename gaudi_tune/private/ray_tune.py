@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import chain, count
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,23 +13,34 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from ray import tune
-from ray.air.execution._internal import RayActorManager
 from ray.exceptions import RayActorError, RayTaskError
-from ray.train._internal import checkpoint_manager
-from ray.train._internal.storage import StorageContext
 from ray.tune.experiment import Trial
-from ray.tune.impl import tuner_internal
 from ray.tune.logger import JsonLoggerCallback
-from ray.tune.registry import _global_registry
-from ray.tune.result import TRIAL_INFO
 
-_handle_error = Trial.handle_error
-_actor_task_failed = RayActorManager._actor_task_failed
-_delete_fs_path = checkpoint_manager._delete_fs_path
+from gaudi_tune.private.surfaces import holds, part
+
+with suppress(ImportError, AttributeError):
+    from ray.air.execution._internal import RayActorManager
+
+    _actor_task_failed = RayActorManager._actor_task_failed
+with suppress(ImportError, AttributeError):
+    from ray.train._internal import checkpoint_manager
+
+    _delete_fs_path = checkpoint_manager._delete_fs_path
+with suppress(ImportError):
+    from ray.train._internal.storage import StorageContext
+with suppress(ImportError):
+    from ray.tune.impl import tuner_internal
+    from ray.tune.registry import _global_registry
+with suppress(ImportError):
+    from ray.tune.result import TRIAL_INFO
+with suppress(AttributeError):
+    _handle_error = Trial.handle_error
 _deletions = ThreadPoolExecutor(1, "deletions")
 _last_errors: WeakKeyDictionary[Trial, BaseException] = WeakKeyDictionary()
 
 
+@part("errors-of-trials", lambda errors: None)
 def never_retry(errors: tuple[type[BaseException], ...]) -> None:
     """Have Tune, in this process, not retry a trial that fails with one of these errors, and keep each trial's last
     error for :func:`last_error`.
@@ -48,11 +59,13 @@ def never_retry(errors: tuple[type[BaseException], ...]) -> None:
     Trial.handle_error = handle_error
 
 
+@part("errors-of-trials", lambda trial: trial.get_error())
 def last_error(trial: Trial) -> BaseException | None:
     """Return the last error of a trial in this process, which it may have survived; None if there was none."""
     return _last_errors.get(trial)
 
 
+@part("killed-for-memory", lambda errors, lost_actor: None)
 def take_for_lost_actors(
     errors: tuple[type[BaseException], ...], lost_actor: Callable[[BaseException], RayActorError]
 ) -> None:
@@ -75,6 +88,7 @@ def take_for_lost_actors(
     RayActorManager._actor_task_failed = actor_task_failed
 
 
+@part("deletions", lambda: None)
 def delete_in_thread() -> None:
     """Have Tune, in this process, delete checkpoints in a thread: a disk may take long, or stall.
 
@@ -93,6 +107,7 @@ def delete_later(folder: Path) -> Future[None]:
     return _deletions.submit(shutil.rmtree, folder, ignore_errors=True)
 
 
+@part("quick-starts", nullcontext)
 @contextmanager
 def quick_trial_starts() -> Iterator[None]:
     """Have Tune (Ray 2.60) start each trial inside the block without five requests to other processes.
@@ -122,6 +137,7 @@ def quick_trial_starts() -> Iterator[None]:
         registry.contains, registry.get, Trial.set_ray_actor = original_test, original_lookup, original_setter
 
 
+@part("quick-starts", nullcontext)
 @contextmanager
 def no_earlier_results() -> Iterator[None]:
     """Keep ``Tuner.restore()`` inside the block from reading the reports of all trials, some milliseconds for each.
@@ -139,7 +155,7 @@ def no_earlier_results() -> Iterator[None]:
         tuner_internal.ExperimentAnalysis = original
 
 
-class JsonLogger(JsonLoggerCallback):
+class _JsonLogger(JsonLoggerCallback):
     """Ray's logger of reports, but it keeps only some files open, and does not replace an existing file.
 
     Ray's own (2.60) closes the file of a trial only when the trial ends, so thousands of waiting trials keep their
@@ -164,6 +180,11 @@ class JsonLogger(JsonLoggerCallback):
             super()._restore_from_remote(file_name, trial)
 
 
+def json_logger(max_open_files: int) -> JsonLoggerCallback:
+    """Return the logger of reports."""
+    return _JsonLogger(max_open_files) if holds("log-of-reports") else JsonLoggerCallback()
+
+
 class Saved(Protocol):
     """A checkpoint with the metrics of its report, which Trainable.save() returns and restore() takes.
 
@@ -174,12 +195,14 @@ class Saved(Protocol):
     metrics: dict[str, Any]
 
 
+@part("checkpoints", lambda trial: [])
 def checkpoints_of(trial: Trial) -> list[Saved]:
     """Return the checkpoints that Tune keeps of a trial, the best one last. Publicly only the newest is available."""
     saved: list[Saved] = trial.run_metadata.checkpoint_manager._checkpoint_results
     return saved
 
 
+@part("checkpoints", lambda trial, checkpoints, *, latest: None)
 def keep_checkpoints(trial: Trial, checkpoints: list[Saved], *, latest: bool) -> None:
     """Have Tune keep only these checkpoints of a trial. There is no public way to drop one.
 
@@ -197,21 +220,24 @@ def keep_checkpoints(trial: Trial, checkpoints: list[Saved], *, latest: bool) ->
     trial.run_metadata.invalidate_cache()
 
 
-class _NamedStorage(StorageContext):
-    """A storage whose next checkpoint has a given name, and is written where it stays."""
+with suppress(NameError):
 
-    name = ""
+    class _NamedStorage(StorageContext):
+        """A storage whose next checkpoint has a given name, and is written where it stays."""
 
-    @property
-    def checkpoint_dir_name(self) -> str:
-        return self.name
+        name = ""
 
-    def persist_current_checkpoint(self, checkpoint: tune.Checkpoint) -> tune.Checkpoint:
-        if checkpoint.path != self.checkpoint_fs_path:
-            return super().persist_current_checkpoint(checkpoint)
-        return tune.Checkpoint(checkpoint.path, filesystem=self.storage_filesystem)
+        @property
+        def checkpoint_dir_name(self) -> str:
+            return self.name
+
+        def persist_current_checkpoint(self, checkpoint: tune.Checkpoint) -> tune.Checkpoint:
+            if checkpoint.path != self.checkpoint_fs_path:
+                return super().persist_current_checkpoint(checkpoint)
+            return tune.Checkpoint(checkpoint.path, filesystem=self.storage_filesystem)
 
 
+@part("checkpoint-names", lambda trainable, name: None)
 def name_checkpoint(trainable: tune.Trainable, name: str) -> Path | None:
     """Have a trainable keep its next checkpoint in a new folder in that of its trial, and return the folder; None
     outside Tune. A checkpoint that is saved there is not copied.
@@ -251,6 +277,12 @@ def set_iteration(trainable: tune.Trainable, iteration: int) -> None:
     trainable._iteration = iteration
 
 
+def _all_training(tune_controller: Any) -> set[Trial]:
+    """Return the same by what Tune's schedulers are given."""
+    return {trial for trial in tune_controller.get_trials() if trial.status in (Trial.RUNNING, Trial.PENDING)}
+
+
+@part("controller", _all_training)
 def training_of(tune_controller: Any) -> set[Trial]:
     """Return the trials that run or are about to run.
 
@@ -261,6 +293,7 @@ def training_of(tune_controller: Any) -> set[Trial]:
     return training
 
 
+@part("controller", lambda trial: "")
 def actor_of(trial: Trial) -> str:
     """Return the id of a trial's actor; "" if it has none. Tune has no public name for it."""
     actor = trial.temporary_state.ray_actor
@@ -275,7 +308,8 @@ def end_paused(tune_controller: Any, trial: Trial) -> None:
     """
     controller = getattr(tune_controller, "_tune_controller", tune_controller)
     controller.stop_trial(trial)
-    controller._mark_trial_to_checkpoint(trial)
+    if holds("controller"):
+        controller._mark_trial_to_checkpoint(trial)
 
 
 class ForScheduler:
@@ -296,6 +330,7 @@ class ForScheduler:
         end_paused(self._controller, trial)
 
 
+@part("moves", lambda *_: None)
 def call_trainable(tune_controller: Any, trial: Trial, method_name: str, *args: Any) -> None:
     """Call a method of a trial's trainable, if the trial has an actor, after the calls that Tune has made.
 
@@ -306,6 +341,7 @@ def call_trainable(tune_controller: Any, trial: Trial, method_name: str, *args: 
         controller._schedule_trial_task(trial=trial, method_name=method_name, args=args)
 
 
+@part("moves", lambda tune_controller: None)
 def end_idle_actors(tune_controller: Any) -> None:
     """End the trial actors that have no trial, unless a trial is about to start.
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from torch import distributed, nn
-from torch.distributed import distributed_c10d
+
+from gaudi_tune.private.surfaces import holds, part
+
+with suppress(ImportError):
+    from torch.distributed import distributed_c10d
 
 RECOMPILE_LIMIT = 64
 """How often Dynamo may compile one function before it gives up and runs it uncompiled. torch's own limit is 8. Each
@@ -18,6 +22,7 @@ MOST_FUNCTIONS = 200
 """How many functions Dynamo may have compiled before all of them are forgotten."""
 
 
+@part("compiler", lambda split: None)
 def split_compiled_ddp(split: bool) -> None:
     """Choose whether Dynamo splits a data-parallel model at its communication buckets. There is no public setting."""
     import torch._dynamo
@@ -25,6 +30,7 @@ def split_compiled_ddp(split: bool) -> None:
     torch._dynamo.config.optimize_ddp = split
 
 
+@part("compiler", lambda: None)
 def expect_many_graphs() -> None:
     """Let Dynamo keep the graphs of many trials for one function."""
     from torch._dynamo import config  # the package may be about to be imported, and has no such attribute then
@@ -53,7 +59,7 @@ def uncompiled_functions() -> int:
 def _compilations() -> dict[Any, int]:
     """Return how often Dynamo has compiled each function since it was last reset."""
     converted = sys.modules.get("torch._dynamo.convert_frame")
-    return dict(converted.FRAME_COMPILE_COUNTER) if converted is not None else {}
+    return dict(converted.FRAME_COMPILE_COUNTER) if converted is not None and holds("compiler") else {}
 
 
 def seconds_compiling() -> float:
@@ -62,7 +68,7 @@ def seconds_compiling() -> float:
     A backend that compiles when a graph first runs is not included. There is no public name for this.
     """
     dynamo = sys.modules.get("torch._dynamo.utils")
-    return float(dynamo.calculate_time_spent()["total_wall_time"]) if dynamo is not None else 0.0
+    return float(dynamo.calculate_time_spent()["total_wall_time"]) if dynamo and holds("compiler") else 0.0
 
 
 def change_class(module: nn.Module, subclass: type[nn.Module]) -> None:
@@ -75,6 +81,7 @@ def change_class(module: nn.Module, subclass: type[nn.Module]) -> None:
     module.__class__ = subclass
 
 
+@part("process-group", nullcontext)
 @contextmanager
 def process_group_kept() -> Iterator[None]:
     """Keep the process group of this process inside the block, even if a train loop makes or destroys one.

@@ -6,16 +6,22 @@ import copy
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ray import tune
-from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from ray.tune.experiment import Trial
-from ray.tune.utils.serialization import TuneFunctionEncoder
 
-_write_state = _ExperimentCheckpointManager.sync_up_experiment_state
+from gaudi_tune.private.surfaces import part
+
+with suppress(ImportError):
+    from ray.tune.utils.serialization import TuneFunctionEncoder
+with suppress(ImportError, AttributeError):
+    from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
+
+    _write_state = _ExperimentCheckpointManager.sync_up_experiment_state
 
 
 class StateKeeper(tune.Callback):
@@ -37,12 +43,19 @@ class StateKeeper(tune.Callback):
         """
         raise NotImplementedError
 
+    def keep_all(self, controller: Any, trials: Sequence[Trial]) -> None:
+        """Keep the state where Tune does not give it. Schedulers get the controller in a wrapper."""
+        controller = getattr(controller, "_tune_controller", controller)
+        state = {"runner_data": controller.__getstate__(), "stats": {"start_time": time.time()}}
+        states = {trial.trial_id: trial.get_json_state() for trial in trials}
+        self.keep_state(states, json.dumps(state, cls=TuneFunctionEncoder), controller.search_alg)
+
 
 COPIES_EVERY_S = 30.0
 """Most seconds between two times that Tune copies the reports of trials to the sweep's folder."""
 
 
-class _Paced:
+class Paced:
     """Spaces out an activity so that it takes only a share of the time. The pauses have bounds, in seconds."""
 
     def __init__(self, share: float, pause_s: tuple[float, float] = (0.0, math.inf)) -> None:
@@ -51,18 +64,22 @@ class _Paced:
 
     @property
     def is_due(self) -> bool:
+        """Whether it may begin."""
         return self._started_at is None and time.monotonic() >= self._due_at
 
     def begin(self) -> None:
+        """Begin."""
         self._started_at = time.monotonic()
 
     def end(self) -> None:
+        """End, if it has begun."""
         if self._started_at is not None:
             ended_at, (shortest, longest) = time.monotonic(), self._bounds
             self._due_at = ended_at + min(max((ended_at - self._started_at) / self._share, shortest), longest)
             self._started_at = None
 
 
+@part("state", lambda share: None)
 def give_state_to_keepers(share: float) -> None:
     """Have Tune, in this process, pass the state of a sweep to its :class:`StateKeeper`, if it has one.
 
@@ -96,8 +113,8 @@ def give_state_to_keepers(share: float) -> None:
             _write_state(self, save_fn, force=True, wait=wait)
             return
         if not hasattr(self, "keeping"):
-            self.keeping = _Paced(share)
-            self.copying = _Paced(share, (self._checkpoint_period, COPIES_EVERY_S))
+            self.keeping = Paced(share)
+            self.copying = Paced(share, (self._checkpoint_period, COPIES_EVERY_S))
         is_requested = self._should_force_sync_up or time.monotonic() - self._last_save_time >= self._checkpoint_period
         if is_requested and self.keeping.is_due and not keeper.is_writing:
             self.keeping.begin()

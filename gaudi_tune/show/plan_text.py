@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from gaudi_tune.base.words import counted, duration
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.private.surfaces import ANY_VERSION, STOCK, SURFACES, reason_off, tested, untested
 from gaudi_tune.show.confirmation import describe_test_data
 from gaudi_tune.storage.remote import address_below
 
@@ -24,6 +26,7 @@ def plan_lines(plan: Plan) -> list[str]:
         ("ray", _cluster(plan)),
         ("files", f"{copy_address}, a copy of {plan.folder}" if plan.address else str(plan.folder)),
         ("mlflow", plan.tracking_uri),
+        *(("note", note) for note in _versions(plan)),
     ]
     return [f"{label:<6}  {text}" for label, text in rows if text]
 
@@ -163,6 +166,20 @@ def _growth(plan: Plan) -> str:
 def _baseline(plan: Plan) -> str:
     sweep, number = plan.options.baseline_trial
     return f"the winner of {sweep}" if number is None else f"trial {number} of {sweep}"
+
+
+def _versions(plan: Plan) -> Iterator[str]:
+    """Yield a line for each library whose version nobody has tested, and for each private surface that is off."""
+    for library, version in untested().items():
+        yield f"nobody has tested {library} {version} ({tested(library)} was): what is private in it was looked up"
+    if os.environ.get(STOCK) == "1":
+        needed = [name for name, surface in SURFACES.items() if not surface.fallback]
+        yield f"{STOCK}=1: public APIs alone, but for {', '.join(needed)}"
+        return
+    for name in plan.disabled:
+        surface = SURFACES[name]
+        result = surface.fallback or f"the sweep may lose work, since {ANY_VERSION}=1"
+        yield f"{name} is off: {result} ({reason_off(name)}; {tested(surface.library)} was tested)"
 
 
 def _cluster(plan: Plan) -> str:

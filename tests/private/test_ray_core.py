@@ -18,6 +18,7 @@ from ray.core.generated.gcs_pb2 import PlacementGroupTableData
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from gaudi_tune.private.ray_core import (
+    FORKING,
     HOST_OUT_OF_MEMORY,
     LEAN,
     accelerators_found_by_ray,
@@ -98,7 +99,7 @@ def test_a_lean_ray_is_the_usual_one_but_for_what_it_leaves_out() -> None:
     assert "self._webui_url, process_info = ray._private.services.start_api_server(" in taken
     assert "if process_info is not None:" in taken
     differ = {name for name, value in vars(made).items() if value != vars(plain)[name]}
-    assert differ - {"resource_isolation_config"} == {*LEAN, "runtime_env_agent_port"}
+    assert differ - {"resource_isolation_config"} == {*LEAN, *FORKING, "runtime_env_agent_port"}
 
 
 def command_of(process: psutil.Process) -> str:
@@ -114,7 +115,7 @@ def test_nobody_reads_logs_or_asks_for_machines_and_processes_are_started_by_our
     """A process that is started so trains in every test with workers."""
     commands = [command_of(process) for process in psutil.Process().children(recursive=True)]
     (raylet,) = [command for command in commands if "--python_worker_command=" in command]
-    assert str(LEAN["setup_worker_path"]) in raylet
+    assert str(FORKING["setup_worker_path"]) in raylet
     assert "workers/setup_worker.py" not in raylet
     assert " --minimal" in re.sub(r".*--dashboard_agent_command=", "", raylet)
     assert not any(re.search(r"/(monitor|log_monitor|dashboard)\.py", command) for command in commands)

@@ -22,7 +22,7 @@ from ray.train._internal import session as tune_session
 from ray.train.backend import Backend
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.torch import config as torch_config
-from ray.train.v2._internal import constants
+from ray.train.v2._internal import constants, exceptions
 from ray.train.v2._internal.callbacks.accelerators import AcceleratorSetupCallback
 from ray.train.v2._internal.callbacks.backend_setup import BackendSetupCallback
 from ray.train.v2._internal.exceptions import RayTrainError
@@ -39,7 +39,7 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.devices.find import DEVICE_TYPES
-from gaudi_tune.group.trainer import DeviceBackendConfig, RanksByDevice
+from gaudi_tune.group.lean_trainer import DeviceBackendConfig, RanksByDevice
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.ray_train_torch import (
     ACCELERATE_DEVICE,
@@ -59,11 +59,13 @@ def worker(module: str, rank: int) -> ray_train.Worker:
 
 
 def test_the_errors_of_lost_processes_are_ray_trains_and_come_inside_a_public_one() -> None:
-    lost = ray_train.WorkerHealthCheckFailedError("a worker is gone", ValueError("why"))
+    lost = exceptions.WorkerHealthCheckFailedError("a worker is gone", ValueError("why"))
     assert WorkerGroupError("", {0: lost}).worker_failures == {0: lost}
-    assert "timed out" in str(ray_train.WorkerGroupStartupTimeoutError(2))
-    for error in (ray_train.WorkerGroupStartupFailedError, ray_train.WorkerHealthCheckTimeoutError):
-        assert isinstance(error("why"), RayTrainError)
+    late = exceptions.WorkerGroupStartupTimeoutError(2)
+    assert ray_train.is_start_timeout(late)
+    assert "timed out" in str(late)
+    assert len(ray_train.LOST_WORKERS) == 3
+    assert all(issubclass(kind, RayTrainError) for kind in ray_train.LOST_WORKERS)
 
 
 def test_rays_variables_have_these_names() -> None:
@@ -286,12 +288,13 @@ def test_a_lean_trainer_has_all_callbacks_of_ray_but_the_dispensable(monkeypatch
     callbacks = trainer._create_default_callbacks()
     usual = [type(callback) for callback in callbacks]
     assert usual[-1] is RanksByDevice
-    assert set(DISPENSABLE) <= set(usual)
+    assert len({*DISPENSABLE} & {kind.__name__ for kind in usual}) == 2
     with pytest.raises(BegunError) as caught:
         trainer._initialize_and_run_controller(
             scaling_policy=create_scaling_policy(ray.train.ScalingConfig(num_workers=1)), callbacks=callbacks
         )
-    assert caught.value.args[0] == [*(callback for callback in usual if callback not in DISPENSABLE), HandOver]
+    kept = [callback for callback in usual if callback.__name__ not in DISPENSABLE]
+    assert caught.value.args[0] == [*kept, HandOver]
     # What the one for data gives each worker may be missing.
     assert inspect.signature(RayTrainWorker.init_train_context).parameters["dataset_shard_provider"].default is None
 

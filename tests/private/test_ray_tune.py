@@ -253,7 +253,7 @@ def test_few_files_stay_open_and_none_is_replaced_by_its_older_copy(
         trials[-1].relative_logdir = f"trial-{number}"
         trials[-1].init_local_path()
         Path(storage.trial_fs_path).mkdir(parents=True)
-    logger = ray_tune.JsonLogger(max_open_files=2)
+    logger = ray_tune._JsonLogger(max_open_files=2)
     for step in range(1, 4):
         for trial in trials:
             logger.log_trial_start(trial)

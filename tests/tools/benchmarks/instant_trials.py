@@ -8,6 +8,7 @@ every place that keeps trials is counted. Prints, last, one JSON object:
      "own": {"status": 0, "command_s": ..., "sweep_s": ..., "trials_per_s": ..., "idle": ...},
      "lost": {"log": 0, "study": 0, "summary": 0, "mlflow": 0}, "doubled": {...}, "ratio": ...}
 
+With ``--stock``, a second command with public APIs alone (``GAUDI_TUNE_STOCK=1``) follows, "stock".
 ``idle`` is the share of the devices' time without a trial, ``ratio`` our trials a second over the rival's, both
 from the call of ``fit`` (here: the start of the sweep) to its end. ``--busy N`` keeps N other processes computing, and
 ``--lock SECONDS`` has another process lock the study's database for so long once trials are in it. Takes a minute for
@@ -34,7 +35,9 @@ from pathlib import Path
 from typing import Any
 
 from gaudi_tune.base.files import STUDY_FILE, SUMMARY_FILE
+from gaudi_tune.base.process import changed_environment
 from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.private.surfaces import STOCK
 from gaudi_tune.sweep.record.device_time import IDLE
 from gaudi_tune.sweep.record.state_log import TRIALS, read_log
 from gaudi_tune.sweep.search.stored_study import stored_trials
@@ -51,16 +54,23 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=400)
     parser.add_argument("--busy", type=int, default=0, metavar="N", help="other processes that compute meanwhile")
     parser.add_argument("--lock", type=float, default=0.0, metavar="SECONDS", help="how long the study is locked")
+    parser.add_argument("--stock", action="store_true", help="run with public APIs alone as well")
     parser.add_argument("--no-rival", action="store_true", help="run this project alone")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, busy_processes(given.busy):
         rival = None if given.no_rival else run_rival(Path(folder), given.trials)
         own = run_own(Path(folder), given.trials, given.lock)
         kept = numbers_kept(Path(folder), own["summary"])
+        stock: dict[str, Any] = {}
+        if given.stock:
+            (stock_folder := Path(folder, "stock")).mkdir()
+            with changed_environment({STOCK: "1"}):
+                stock = run_own(stock_folder, given.trials, given.lock)
     figures = {
         "trials": given.trials,
         "rival": rival,
         "own": {name: value for name, value in own.items() if name != "summary"},
+        **({"stock": {name: value for name, value in stock.items() if name != "summary"}} if stock else {}),
         "lost": {place: given.trials - len(set(numbers)) for place, numbers in kept.items()},
         "doubled": {place: sum(count > 1 for count in Counter(numbers).values()) for place, numbers in kept.items()},
     }

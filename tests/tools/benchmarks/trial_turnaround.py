@@ -4,6 +4,7 @@
 - ``reused``: a function trainable with ``reuse_actors=True``, without logging; what a user of one device per trial
   would take (``plain_tune.py``).
 - ``warm``: this project's command, with its study, checkpoints, report and MLflow.
+- ``stock``: the same command with public APIs alone (``GAUDI_TUNE_STOCK=1``); it runs where ``--ways`` names it.
 
 The same configurations of the sample recipe run each way, one after the other, each in a process and a Ray of its own,
 with the same number of trials at a time. Prints each way's figures as they come, and last, one JSON object:
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -39,6 +41,7 @@ from gaudi_tune.base import names
 from gaudi_tune.base.process import temporary_environment
 from gaudi_tune.cli.run import run
 from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
+from gaudi_tune.private.surfaces import STOCK
 from gaudi_tune.sweep.record.sweep_file import read_summary
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ from tests.tools.benchmarks.stamped_bert import train_loop
 STAMPED = replace(EXPERIMENT, train_loop=train_loop)
 WAYS = ("warm", "reused", "plain")
 """From the fastest, so that a run that is ended early has most of its figures."""
+STOCK_WAY = "stock"
 AT_A_TIME = {"cpu": 2, "cuda": 1}
 """Trials at a time: a worker each on 2 cores, or on one GPU."""
 
@@ -59,14 +63,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=24)
     parser.add_argument("--plain-trials", type=int, help="so many of them in the slowest way; default: all")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
-    parser.add_argument("--way", choices=WAYS, help="run one way in this process (used by the benchmark)")
+    parser.add_argument("--ways", nargs="+", choices=(*WAYS, STOCK_WAY), default=WAYS)
+    parser.add_argument("--way", choices=(*WAYS, STOCK_WAY), help="run one way in this process (used by the benchmark)")
     parser.add_argument("--device", choices=AT_A_TIME, default="cpu")
     arguments = parser.parse_args()
     device = arguments.device
     if arguments.way:
-        run = run_command if arguments.way == "warm" else run_plain
-        print(json.dumps(run(arguments.trials, device)))
+        if arguments.way == "plain":
+            print(json.dumps(run_plain(arguments.trials, device)))
+        else:
+            print(json.dumps(run_command(arguments.way, arguments.trials, device)))
         return
     from gaudi_tune.plan.planner import make_plan
 
@@ -98,7 +104,8 @@ def measure(way: str, trials: int, configs: Path, device: str) -> dict[str, Any]
         command = [sys.executable, script, str(configs), "--at-a-time", str(AT_A_TIME[device])]
         command += ["--gpus", "1"] if device == "cuda" else []
     began = time.monotonic()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    variables = {**os.environ, **({STOCK: "1"} if way == STOCK_WAY else {})}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables) as process:
         assert process.stdout is not None
         with TreeMonitor(process.pid) as monitor:
             lines = []
@@ -133,10 +140,10 @@ def options_of(way: str, trials: int, storage: str, device: str) -> SweepOptions
     )
 
 
-def run_command(trials: int, device: str) -> dict[str, Any]:
+def run_command(way: str, trials: int, device: str) -> dict[str, Any]:
     """Run the command that a user of this project runs, and return its times."""
     with tempfile.TemporaryDirectory() as storage:
-        options = options_of("warm", trials, storage, device)
+        options = options_of(way, trials, storage, device)
         assert run(STAMPED, options, ["python", __file__]) == 0
         folder = Path(storage, str(options.name))
         reports = [read_last_report(file) for file in folder.glob("*/result.json")]

@@ -1,0 +1,1 @@
+"""Sweeps without each of the private surfaces."""
