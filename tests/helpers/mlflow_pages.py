@@ -147,6 +147,12 @@ class MlflowPages:
             self.click(f"//*[@data-testid='column-selector-tree']//*[@title='{name}']")
         self.browser.switch_to.active_element.send_keys(Keys.ESCAPE)
 
+    def group_by(self, name: str) -> None:
+        """Group the runs of the table by a tag or a parameter."""
+        self.click("//button[starts-with(normalize-space(), 'Group by')]")
+        self.click(f"//*[starts-with(@role, 'menuitem')][normalize-space()='{name}']")
+        self.wait(lambda _: self.all("//*[contains(text(), 'Group:')]"), f"groups by {name}")
+
     def widen(self, name: str, pixels: int) -> None:
         """Make a column of the table wider."""
         handle = f"//*[contains(@class, 'ag-header-cell')][contains(@col-id, '{name}')]//*[contains(@class, 'resize')]"

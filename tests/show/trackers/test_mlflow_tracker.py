@@ -80,7 +80,11 @@ def test_the_run_of_the_sweep_has_what_the_confirmation_came_to(storage: Path) -
     plan = plan_of(storage, "confirmed", objectives=("score:max", "seconds:min"))
     tracker, state = MlflowTracker(plan), state_of(plan)
     happen(tracker, state, SweepBegan())
-    rows = [{"trial": number, "mean": 0.25 * number, "others": {"seconds": {"mean": number}}} for number in (1, 2)]
+    none: dict[str, Any] = {"interval": None}
+    rows: list[dict[str, Any]] = [
+        {"trial": number, "mean": 0.25 * number, "interval": interval, "others": {"seconds": {"mean": number, **none}}}
+        for number, interval in ((1, None), (2, [0.25, 0.75]))
+    ]
     gain = {"mean": 0.25, "interval": None, "confidence": None}
     confirmation = {"metric": "test_score", "baseline": rows[0], "rivals": rows[1:], "gain": gain}
     state.close()
@@ -91,6 +95,7 @@ def test_the_run_of_the_sweep_has_what_the_confirmation_came_to(storage: Path) -
     assert {name: value for name, value in sweep.metrics.items() if name.startswith("confirmed/")} == {
         "confirmed/test_score of baseline": 0.25, "confirmed/test_score of winner": 0.5,
         "confirmed/seconds of baseline": 1, "confirmed/seconds of winner": 2, "confirmed/gain": 0.25,
+        "confirmed/half width of test_score of winner": 0.25,
     }  # fmt: skip
     assert sweep.tags["confirmed"].startswith("trial 002: +0.2500 against the baseline")
 
