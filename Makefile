@@ -75,7 +75,7 @@ scoreboard: $(READY) ## Compare search strategies in simulated sweeps; SEEDS=1 f
 faults: $(READY) ## Do 26 kinds of harm to running sweeps, 5 times each, two hours; two kinds want root's rights
 	$(BIN)/python -m tests.tools.faults
 
-versions: $(READY) ## Run the quick tests with Python 3.10 to 3.13 and three versions of torch, each in its own environment, 15 minutes
+versions: $(READY) ## Test with ten sets of versions of Python, Ray, Optuna, MLflow, torch and trainers, each in its own environment, hours
 	$(BIN)/python -m tests.tools.versions
 
 constraints: $(READY) ## Resolve the versions in constraints.txt again, for Python 3.10 to 3.13

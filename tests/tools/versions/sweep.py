@@ -2,13 +2,14 @@
 
     python -m tests.tools.versions.sweep FOLDER
 
-It ends with status 0 if every trial has ended once in the summary, in the study and in MLflow, if trials that the kill
-interrupted continued from their checkpoints, and if the page answered. It takes half a minute on two idle cores.
+It ends with status 0 if every trial has ended once in the summary, in the study and in MLflow, with the loss of a trial
+that nothing disturbed, and if the page answered. It takes a minute and a half on two busy cores.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import signal
@@ -34,7 +35,6 @@ from tests.helpers.page_client import PageClient
 
 TRIALS, EPOCHS, WORKERS = 4, 4, 2
 NAME = "versions"
-CONTINUED = "continued from epoch"
 WITHIN_S = 400
 """How long a part of it may take on a busy machine."""
 
@@ -47,7 +47,6 @@ def train_loop(config: dict[str, Any]) -> None:
         with checkpoint.as_directory() as folder:
             state = torch.load(Path(folder, "state.pt"), weights_only=True)
         x, begin = state["x"], int(state["epoch"])
-        print(f"{CONTINUED} {begin}", flush=True)
     assert dist.get_world_size() == WORKERS
     for epoch in range(begin + 1, config["epochs"] + 1):
         time.sleep(0.5)
@@ -120,6 +119,8 @@ def check(folder: Path) -> None:
     summary = json.loads((sweep / "summary.json").read_text())
     assert summary["complete"] and sum(summary["counts"].values()) == TRIALS, summary["counts"]
     assert "failed" not in summary["counts"], summary["counts"]
+    for trial in summary["trials"]:
+        assert math.isclose(trial["value"], (1 - 2 * trial["config"]["lr"]) ** (2 * EPOCHS), rel_tol=1e-3), trial
     study = optuna.load_study(study_name=NAME, storage=f"sqlite:///{sweep}/optuna.db")
     assert len(study.trials) == TRIALS
     assert {trial.state for trial in study.trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
@@ -138,8 +139,9 @@ def run(folder: Path) -> None:
     first = Driver(folder, *options, "--workers-per-trial", str(WORKERS), "--scheduler", "fifo", "--device", "cpu")
     try:
         page = PageClient(first.wait_for(r"^page +(\S+)$"))
-        first.wait_for(r"trial 00\d .* epoch 2 ")
+        first.wait_for(r"trial 001 .* finished")
         assert page.until(lambda shown: shown.head.get("metric")) == "loss"
+        time.sleep(1.0)  # the second trial trains
         first.kill()
     finally:
         first.end()
