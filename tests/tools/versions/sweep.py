@@ -96,7 +96,8 @@ class Driver:
         started = psutil.Process(self.process.pid).children(recursive=True)
         self.process.kill()
         self.process.wait()
-        _, alive = psutil.wait_procs([each for each in started if "Agent" not in " ".join(_title(each))], timeout=60)
+        waited_for = [each for each in started if "agent" not in " ".join(_title(each)).lower()]  # they look rarely
+        _, alive = psutil.wait_procs(waited_for, timeout=60)
         assert not alive, [_title(each) for each in alive]
 
     def end(self) -> None:
