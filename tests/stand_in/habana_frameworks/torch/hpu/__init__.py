@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import types
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -153,3 +154,7 @@ default_stream = current_stream
 
 def stream(stream: Stream | None) -> AbstractContextManager[None]:
     return nullcontext()
+
+
+random = types.SimpleNamespace(get_rng_state=get_rng_state, set_rng_state=set_rng_state)
+"""Intel's has a module of this name, which the Trainer reads and writes."""
