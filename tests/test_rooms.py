@@ -38,7 +38,7 @@ BUDGETS = {
     "define": 1440,
     "group": 1858,
     "integrations": 133,
-    "data": 1710,
+    "data": 1720,
     "storage": 450,
     "recipes": 1210,
     "training": 685,

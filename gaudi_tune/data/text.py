@@ -19,7 +19,7 @@ from gaudi_tune.base.words import shown
 from gaudi_tune.data.configs import TextConfig, limited
 from gaudi_tune.data.held_out import Split, rows_of, rows_to_validate
 from gaudi_tune.data.pretrained import encoder_config, from_pretrained, positions
-from gaudi_tune.data.text_files import Number, Table, read_files, values_of
+from gaudi_tune.data.text_files import SPLIT_WORDS, Number, Table, read_files, values_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -345,8 +345,15 @@ def tables_of(data: str, columns: Sequence[str]) -> tuple[dict[str, list[Table]]
             f"no such file or folder here, and the hub lacks it or cannot be reached ({first_line(error)}). Give a "
             f"local path or a name on the hub."
         ) from error
-    tables = {split: [Table(f"the split {split}", *values_of(rows, columns))] for split, rows in loaded.items()}
-    return tables, []
+    tables: dict[str, list[Table]] = {}
+    notes = []
+    for split, rows in loaded.items():
+        name = next((standard for standard, words in SPLIT_WORDS.items() if split.lower() in words), None)
+        if name is None or (name != split and name in {*loaded, *tables}):
+            notes.append(f"left aside the split {split}")
+        else:
+            tables[name] = [Table(f"the split {split}", *values_of(rows, columns))]
+    return tables, notes
 
 
 def tokenizer_of(model: str) -> PreTrainedTokenizerBase:

@@ -21,7 +21,7 @@ from transformers import ByT5Tokenizer
 
 from gaudi_tune.base.words import shown
 from gaudi_tune.data.facts import CLASS_NAME_LENGTH, check_texts
-from gaudi_tune.data.text import tokenized
+from gaudi_tune.data.text import tables_of, tokenized
 from search_spaces.bert import BASELINE
 from trainables.bert import BertConfig
 
@@ -283,6 +283,19 @@ def test_a_validation_file_without_the_column_is_named_and_not_its_first_row(enc
 def test_a_model_that_is_no_path_and_no_name_on_the_hub_is_answered_at_once(name: str, encoder: str) -> None:
     with pytest.raises(ValueError, match=r"no such file or folder here, .*on the hub, a name is NAME or OWNER/NAME"):
         check_texts(config_of(name, encoder))
+
+
+def test_a_split_of_the_hub_is_what_its_name_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = Dataset.from_dict({"text": ["a"], "label": ["x"]})
+    splits: tuple[str, ...] = ("train", "dev", "test", "unsupervised")
+    monkeypatch.setattr("datasets.load_dataset", lambda name: DatasetDict(dict.fromkeys(splits, rows)))
+    tables, notes = tables_of("some/texts", ["text", "label"])
+    assert {name: part.place for name, (part,) in tables.items()} == {
+        "train": "the split train", "validation": "the split dev", "test": "the split test",
+    }  # fmt: skip
+    assert notes == ["left aside the split unsupervised"]
+    splits = ("train", "valid", "validation")
+    assert tables_of("some/texts", ["text", "label"])[1] == ["left aside the split valid"]
 
 
 def test_classes_of_a_parquet_file_of_datasets_keep_their_names(encoder: str, tmp_path: Path) -> None:

@@ -176,7 +176,9 @@ class CheckedSweep:
     def run(self) -> list[str]:
         """Run it to its end, and return the disagreements."""
         here, chance = Path.cwd(), random.Random(self.name)
-        with mock.patch.dict(os.environ, {"RAY_CHDIR_TO_TRIAL_DIR": "0"}), redirect_stdout(self._printed):
+        # Population-based training asks Ray for a checkpoint that is being saved: it would join whatever Ray runs here.
+        settings = {"RAY_CHDIR_TO_TRIAL_DIR": "0", "RAY_ENABLE_AUTO_CONNECT": "0"}
+        with mock.patch.dict(os.environ, settings), redirect_stdout(self._printed):
             kills = [chance.randrange(4, 40) for _ in range(self._kills)]
             for start, kill_at in enumerate([*kills, None]):
                 state = self._part(resumes=start > 0, kill_at=kill_at)
