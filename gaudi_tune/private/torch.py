@@ -30,7 +30,7 @@ def split_compiled_ddp(split: bool) -> None:
     torch._dynamo.config.optimize_ddp = split
 
 
-@part("compiler", lambda: None)
+@part("recompile-limit", lambda: None)
 def expect_many_graphs() -> None:
     """Let Dynamo keep the graphs of many trials for one function."""
     from torch._dynamo import config  # the package may be about to be imported, and has no such attribute then

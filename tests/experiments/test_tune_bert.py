@@ -41,9 +41,9 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(
         "then trains the best trial and the baseline again in full, with 3 seeds each",
         "recipe  sample: there is no accelerator",
         "device  cpu",
-        "settings  epochs=9 data=",
+        "settings  epochs=6 data=",
         "trial 001  batch_size=8",
-        "at most 198 epochs",
+        "at most 132 epochs",
     ):
         assert expected in printed
     assert "nesterov" not in printed  # a default

@@ -25,7 +25,7 @@ def compute_metrics(p):
 def main(config):
     parser = HfArgumentParser(TrainingArguments)
     config |= {"num_train_epochs": config.pop("epochs"), "eval_strategy": "epoch", "save_strategy": "no"}
-    (training_args,) = parser.parse_dict(config)
+    (training_args,) = parser.parse_dict(config, allow_extra_keys=True)
     train_dataset, eval_dataset = load_data()
 
     config = BertConfig(
