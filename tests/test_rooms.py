@@ -33,7 +33,7 @@ BUDGETS = {
     "plan": 1079,
     "sweep.policies": 780,
     "sweep.search": 1590,
-    "show": 3492,
+    "show": 3500,
     "sweep.record": 1280,
     "define": 1440,
     "group": 1858,

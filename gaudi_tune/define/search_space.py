@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import optuna
 from optuna import Study, Trial
@@ -15,7 +15,7 @@ from optuna.trial import FixedTrial, FrozenTrial
 
 from gaudi_tune.base.errors import USER_CODE_ERRORS, SweepError, users_error, written
 from gaudi_tune.define.ranges import holds, middle, plain, suggest_in, words_of
-from gaudi_tune.define.space_checks import Entries, check_draw, read_entries
+from gaudi_tune.define.space_checks import Draw, Entries, check_draw, read_entries
 from gaudi_tune.define.trial_proxy import TrialProxy, hyperparameter
 
 SpaceFunction: TypeAlias = Callable[[Trial], Mapping[str, Any] | None]
@@ -25,23 +25,6 @@ DRAWS = 50
 """How many random draws show the names and ranges of a space: what a function asks for may depend on the answers."""
 MAX_RANGES = 4
 """How many ranges of a hyperparameter are shown in a branch: one that depends on a number has others in each draw."""
-
-
-class Draw(NamedTuple):
-    """One configuration of a search space, and what the space asked for on the way."""
-
-    config: dict[str, Any]
-    """Hyperparameters by name, including constants."""
-    ranges: dict[str, BaseDistribution]
-    """The range of each hyperparameter that the space asked for; all others are constants."""
-    study_names: dict[str, str]
-    """The name that the study has for each of these hyperparameters."""
-    priors: dict[str, Any]
-    """The priors of those hyperparameters that have one."""
-    answers: dict[str, Any]
-    """The answer for each hyperparameter that the space asked for, also of those that are fixed."""
-    returned: dict[str, Any]
-    """What the function of the space returned."""
 
 
 class SearchSpace:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from keyword import iskeyword
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from optuna.distributions import BaseDistribution
 
 from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.define.ranges import WithPrior, check_range, convert_tune_range, is_range, plain
-
-if TYPE_CHECKING:
-    from gaudi_tune.define.search_space import Draw
 
 
 class Entries(NamedTuple):
@@ -22,6 +19,23 @@ class Entries(NamedTuple):
     ranges: dict[str, BaseDistribution]
     priors: dict[str, Any]
     constants: dict[str, Any]
+
+
+class Draw(NamedTuple):
+    """One configuration of a search space, and what the space asked for on the way."""
+
+    config: dict[str, Any]
+    """Hyperparameters by name, including constants."""
+    ranges: dict[str, BaseDistribution]
+    """The range of each hyperparameter that the space asked for; all others are constants."""
+    study_names: dict[str, str]
+    """The name that the study has for each of these hyperparameters."""
+    priors: dict[str, Any]
+    """The priors of those hyperparameters that have one."""
+    answers: dict[str, Any]
+    """The answer for each hyperparameter that the space asked for, also of those that are fixed."""
+    returned: dict[str, Any]
+    """What the function of the space returned."""
 
 
 def read_entries(entries: Mapping[Any, Any]) -> Entries:

@@ -15,7 +15,7 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.budget import BUDGET_OPTIONS, Budget
 from gaudi_tune.define.experiment import Experiment, Recipe
 from gaudi_tune.define.options import SweepOptions, flag
-from gaudi_tune.define.search_space import Draw
+from gaudi_tune.define.space_checks import Draw
 from gaudi_tune.define.sweep_plan import HOLD_OUT, Graphs, Plan
 from gaudi_tune.devices.cpu import CPU
 from gaudi_tune.devices.device import DeviceType

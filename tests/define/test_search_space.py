@@ -16,7 +16,8 @@ from ray import tune
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.ranges import WithPrior, middle
-from gaudi_tune.define.search_space import DRAWS, Draw, SearchSpace
+from gaudi_tune.define.search_space import DRAWS, SearchSpace
+from gaudi_tune.define.space_checks import Draw
 
 
 def of_a_function(trial: optuna.Trial) -> dict[str, Any]:

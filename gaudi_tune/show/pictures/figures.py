@@ -20,8 +20,9 @@ from gaudi_tune.base.words import format_params, format_score, format_value
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.show.early_order import early_order
 from gaudi_tune.show.pictures.fields import fields_of
+from gaudi_tune.show.pictures.shown_trial import ShownTrial
 from gaudi_tune.show.pictures.surrogate import TooLittleError, range_of
-from gaudi_tune.show.pictures.sweep_view import COLOURS, INK, ShownTrial, SweepView
+from gaudi_tune.show.pictures.sweep_view import COLOURS, INK, SweepView
 from gaudi_tune.sweep.record.events import Status
 
 MARKERS: dict[Status, str] = {

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from gaudi_tune.base.failure import FailureKind
 from gaudi_tune.define.objective import Objective
-
-if TYPE_CHECKING:
-    from gaudi_tune.show.pictures.sweep_view import ShownTrial
+from gaudi_tune.show.pictures.shown_trial import ShownTrial
 
 MIN_TRIALS = 20
 """The fewest trials for a forest (docs/decisions/24-pictures-that-answer.md)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,13 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from optuna.distributions import BaseDistribution
-
 from gaudi_tune.base.words import counted, duration, format_value
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.confirmation import confirming, in_interval, in_lines
 from gaudi_tune.show.pictures.fields import fields_of
+from gaudi_tune.show.pictures.shown_trial import ShownTrial, json_value
 from gaudi_tune.show.pictures.surrogate import Surrogate, has_diverged
 from gaudi_tune.show.summary import summarise
 from gaudi_tune.show.waiting_text import awaited_in_words
@@ -24,7 +22,6 @@ from gaudi_tune.sweep.record.device_time import DeviceTime, shares_of
 from gaudi_tune.sweep.record.events import Status
 from gaudi_tune.sweep.record.forecast import Forecast
 from gaudi_tune.sweep.record.sweep_state import SweepState
-from gaudi_tune.sweep.record.trial_state import TrialState
 
 COLOURS: dict[Status, str] = {
     "finished": "#1f6fb4",
@@ -38,42 +35,6 @@ COLOURS: dict[Status, str] = {
 vision can tell them apart."""
 INK, GRID = "#2b3440", "#e6eaf0"
 """The colours of text and thin lines, and of the grid."""
-
-
-@dataclass(kw_only=True)
-class ShownTrial(TrialState):
-    """A trial at the moment of the snapshot."""
-
-    ranges: Mapping[str, BaseDistribution]
-    """The range of each searched hyperparameter."""
-    seconds: float
-    """How long the trial had its devices."""
-
-    @cached_property
-    def params(self) -> dict[str, Any]:
-        """The searched hyperparameters with their values in the best report; pbt changes them."""
-        return {name: self.best_config[name] for name in self.ranges}
-
-    def has_params(self, config: Mapping[str, Any]) -> bool:
-        """Whether the searched hyperparameters have the same values in ``config``."""
-        return all(config.get(name) == value for name, value in self.params.items())
-
-    def row(self) -> dict[str, Any]:
-        """Return the trial's row in the page's table."""
-        step, last_value = next(reversed(self.curve.items()), (0, None))
-        return {
-            "number": self.number,
-            "status": self.status,
-            "confirms": self.confirms,
-            "to_stop": self.to_stop,
-            "best": self.best,
-            "others": self.point[1:],
-            "last": last_value,
-            "step": step,
-            "seconds": round(self.seconds, 1),
-            "reason": self.reason,
-            "params": {name: _json_value(value) for name, value in self.params.items()},
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,13 +196,8 @@ class SweepView:
         if saved is not None:
             report = f"trial {saved['trial']}, {unit} {saved[unit]}: {format_value(saved['value'])}"
             best = {**best, "checkpoint": f"{saved['checkpoint']} ({report}, the best that was saved)"}
-        return {**best, "config": {name: _json_value(value) for name, value in best["config"].items()}}
+        return {**best, "config": {name: json_value(value) for name, value in best["config"].items()}}
 
 
 def _confirmed_note(row: Mapping[str, Any]) -> str:
     return f"trial {row['trial']}, confirmed over {counted(len(row['scores']), 'seed')}"
-
-
-def _json_value(value: Any) -> Any:
-    """Return a value as JSON can have it. None and numbers that are not finite become texts."""
-    return str(value) if value is None or (isinstance(value, float) and not math.isfinite(value)) else value
