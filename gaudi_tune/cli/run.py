@@ -57,6 +57,8 @@ def run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) -
 
 
 def _run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) -> Result:
+    if options.tried and not options.dry_run:
+        raise SweepError("--try goes with --dry-run; without them, the sweep trains its trials")
     if sys.stderr.isatty():  # the imports and checks below take seconds
         print("checking data, model and devices ...", file=sys.stderr)
     with no_collection():

@@ -290,8 +290,6 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
         raise SweepError("; ".join(problems.values())) from error
     if valid.add_trials and valid.resume is None:
         raise SweepError("--add-trials goes with --resume NAME; a new sweep has --num-samples")
-    if valid.tried and not valid.dry_run:
-        raise SweepError("--try goes with --dry-run; without them, the sweep trains its trials")
     return valid
 
 

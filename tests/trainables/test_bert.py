@@ -1,4 +1,5 @@
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,8 +66,12 @@ def ids(texts: Any) -> set[bytes]:
     return {row.tobytes() for row in texts.input_ids}
 
 
-def test_without_a_test_part_half_of_the_validation_texts_is_held_out(configure: Configure) -> None:
-    whole, data = tokenized(configure()), tokenized(configure(hold_out=True))
+def test_without_a_test_part_half_of_the_validation_texts_is_held_out(
+    configure: Configure, sample: dict[str, Any], tmp_path: Path
+) -> None:
+    for split in ("train", "validation"):
+        shutil.copy(Path(sample["data"]) / f"{split}.jsonl", tmp_path)
+    whole, data = tokenized(configure(data=str(tmp_path))), tokenized(configure(data=str(tmp_path), hold_out=True))
     assert "test" not in whole.sizes
     assert len(data.split("val")) + len(data.split("test")) == len(whole.split("val"))
     assert ids(data.split("val")) | ids(data.split("test")) == ids(whole.split("val"))
