@@ -73,7 +73,7 @@ def _digest(key: Mapping[str, Any]) -> str:
 def fingerprint(source: str) -> list[Any]:
     """Return a value that changes when a local file or folder does (paths, sizes, times); for a hub name, the name."""
     path = Path(source).expanduser()
-    if not os.path.exists(path):  # in contrast to Path.exists, it answers for a name of any length, too
+    if not source or not os.path.exists(path):  # in contrast to Path.exists, it answers for a name of any length, too
         return [source]
     files = files_below(path) if path.is_dir() else [path]
     return [[str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns] for p in files]

@@ -90,8 +90,7 @@ def chat_data(config: ChatConfig) -> ChatData:
     """
     names = ("max_length", "packing", "train_samples", "val_samples", "hold_out")
     key = {name: getattr(config, name) for name in names}
-    key |= {name: fingerprint(getattr(config, name)) for name in ("data", "model")}
-    key["chat_template"] = fingerprint(config.chat_template) if config.chat_template else ""
+    key |= {name: fingerprint(getattr(config, name)) for name in ("data", "model", "chat_template")}
     folder = prepare_once("chat", {**key, "format": CHAT_FORMAT}, lambda new_folder: _prepare(config, new_folder))
     return ChatData(folder=folder, **json.loads((folder / ABOUT_FILE).read_text()))
 

@@ -119,9 +119,8 @@ def next_steps(plan: Plan, state: SweepState, confirmation: Mapping[str, Any] | 
     winner = state.trials[confirmed["rivals"][0]["trial"]] if confirmed.get("rivals") else ranked[0]
     sentences = [_about_rows(ranked, state), _about_baseline(winner, ranked, state, confirmed.get("gain"))]
     sentences += [_about_edge(name, winner, range_) for name, range_ in _ranges_of(space, winner).items()]
-    for name, ranges in space.ranges.items():
-        if all(isinstance(range_, CategoricalDistribution) for range_ in ranges):
-            sentences += _about_choices(name, ranked, state)
+    choices = [name for name, ranges in space.ranges.items() if {*map(type, ranges)} == {CategoricalDistribution}]
+    sentences += _about_choices(choices, ranked, state)
     order = early_order(ranked, state.objective)
     words = order.in_words(plan.budget.unit, plan.rungs) if order is not None else ""
     sentences += [words if "--grace" in words else "", _about_end(plan.name, ranked, state)]
@@ -202,13 +201,26 @@ def edge_of(range_: BaseDistribution, value: Any) -> str:
     return "upper" if share >= 1 - EDGE and range_.high != 1 else ""
 
 
-def _about_choices(name: str, ranked: Sequence[TrialState], state: SweepState) -> Iterator[str]:
+def _about_choices(choices: Sequence[str], ranked: Sequence[TrialState], state: SweepState) -> Iterator[str]:
     """Say of each choice whose best trial is behind the middle of all others that it was never worth trying.
+
+    The choice of the most trials is named first, and its trials count no more for the others: what one optimizer does
+    is not said of the weight decay that its trials happened to have.
+    """
+    left = list(ranked)
+    while idle := [found for name in choices for found in _idle_choices(name, left, state)]:
+        group, sentence = max(idle, key=lambda found: len(found[0]))
+        yield sentence
+        left = [trial for trial in left if trial not in group]
+
+
+def _idle_choices(name: str, trials: Sequence[TrialState], state: SweepState) -> Iterator[tuple[list[TrialState], str]]:
+    """Yield the trials of each choice whose best is behind the middle of all others, and a sentence about it.
 
     A trial counts with its value at the last step that all of them have reached, so that being stopped costs nothing.
     """
     groups: dict[str, list[TrialState]] = defaultdict(list)
-    for trial in ranked:
+    for trial in trials:
         if name in trial.best_config:
             groups[format_choice(trial.best_config[name])].append(trial)
     everyone = [trial for group in groups.values() for trial in group]
@@ -223,8 +235,9 @@ def _about_choices(name: str, ranked: Sequence[TrialState], state: SweepState) -
             at = f"at {state.budget.unit} {step}" if any(max(trial.curve) > step for trial in everyone) else "at best"
             values = f"{format_score(state.objective.score(best))} {at}, half of the others beyond"
             yield (
+                group,
                 f"{name}={value} was never worth trying: its {len(group)} trials reach {values} "
-                f"{format_score(state.objective.score(middle))}: leave it out"
+                f"{format_score(state.objective.score(middle))}: leave it out",
             )
 
 

@@ -91,3 +91,7 @@ def test_another_process_is_the_first_after_a_failure(tmp_path: Path) -> None:
     with first_alone(tmp_path, {}):
         assert not [*tmp_path.glob("*.done")]
     assert [*tmp_path.glob("*.done")]
+
+
+def test_no_source_is_not_the_current_folder() -> None:
+    assert fingerprint("") == [""]

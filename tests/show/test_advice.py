@@ -21,8 +21,9 @@ SPACE = {
     "x": FloatDistribution(0.001, 1.0, log=True),
     "y": FloatDistribution(0.0, 0.5),
     "kind": optuna.distributions.CategoricalDistribution(["sgd", "adamw"]),
+    "decay": optuna.distributions.CategoricalDistribution([0.0, 0.1]),
 }
-X: dict[str, Any] = {"x": 0.03, "y": 0.2, "kind": "adamw"}
+X: dict[str, Any] = {"x": 0.03, "y": 0.2, "kind": "adamw", "decay": 0.1}
 
 
 def train_loop(config: dict[str, Any]) -> None:
@@ -116,6 +117,16 @@ def test_a_branch_that_never_led_is_named_and_a_stopped_trial_counts_at_its_step
     for number in range(10, 14):  # as good at the same step
         fed.trial(number, 0.6, outcome="stopped early", **{**X, "kind": "sgd"})
     assert advice(fed, storage) == []
+
+
+def test_what_one_choice_does_is_not_said_of_another_that_its_trials_had(storage: Any) -> None:
+    fed = Fed(trials=20)
+    for number in range(1, 12):
+        kind = "sgd" if number % 2 else "adamw"
+        values = {**X, "kind": kind, "decay": 0.0 if number < 9 and kind == "sgd" else 0.1}
+        fed.trial(number, (0.6 if kind == "adamw" else 0.1) - number / 1e3 + 1e-7, **values)
+    (sentence,) = advice(fed, storage)
+    assert sentence.startswith("kind=sgd was never worth trying: its 6 trials"), "the 4 of decay=0.0 are among them"
 
 
 def test_a_row_that_outweighs_the_differences_is_named(storage: Any) -> None:
