@@ -24,6 +24,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from typing_extensions import override
+
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.prints import prints_of
 from gaudi_tune.base.process import prepare_terminal, version_of
@@ -68,6 +70,7 @@ def _program() -> tuple[str, ...]:
 
 
 class _Parser(argparse.ArgumentParser):
+    @override
     def error(self, message: str) -> NoReturn:
         """Raise a SweepError, in place of printing the usage."""
         raise SweepError(f"{message}; {self.prog} --help says what it takes")

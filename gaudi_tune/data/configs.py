@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.recipes.training_config import TrainingConfig
 
@@ -35,16 +37,19 @@ class TextConfig(TrainingConfig):
     most 5,000 training texts, for which more graphs take longer than they save, and else 6."""
 
     @property
+    @override
     def most_shapes(self) -> int:
         """The most lengths that texts are padded to, each with graphs of its own."""
         is_small = 0 < self.train_samples <= FEW_TEXTS
         return self.padded_lengths or (1 if is_small else MANY_LENGTHS)
 
+    @override
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
         lengths = {"max_length": self.max_length, "padded_lengths": self.most_shapes}
         return super().graph(workers) | {"model": self.model, **lengths}
 
+    @override
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether the values keep it."""
         return super().rules() | {
@@ -77,15 +82,18 @@ class ChatConfig(TrainingConfig):
     one length, and each length is another graph. 1: all are padded to ``max_length``."""
 
     @property
+    @override
     def most_shapes(self) -> int:
         """The most lengths of samples, each with graphs of its own."""
         return 1 if self.packing else self.padded_lengths
 
+    @override
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
         names = ("model", "max_length", "packing", "most_shapes")
         return super().graph(workers) | {name: getattr(self, name) for name in names}
 
+    @override
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether the values keep it."""
         return super().rules() | {
@@ -136,18 +144,22 @@ class ImageConfig(TrainingConfig):
     skip_bad_images: bool = False
     """Whether to leave out files that cannot be read as images. Otherwise they are an error."""
 
+    @override
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
         return super().graph(workers) | {"image_size": self.image_size}
 
+    @override
     def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
         """Return None."""
         return None
 
+    @override
     def why_not_exact(self, device: DeviceType, workers: int, wider: int) -> str | None:
         """Return a reason if images are mixed with one another; other augmentation is drawn for each image alone."""
         return "mixup and cutmix mix the images of one worker" if self.mixup or self.cutmix else None
 
+    @override
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether the values keep it."""
         return super().rules() | {

@@ -12,6 +12,7 @@ from optuna import Study, Trial
 from optuna.distributions import BaseDistribution, CategoricalDistribution, distribution_to_json
 from optuna.samplers import RandomSampler
 from optuna.trial import FixedTrial, FrozenTrial
+from typing_extensions import override
 
 from gaudi_tune.base.errors import USER_CODE_ERRORS, SweepError, users_error, written
 from gaudi_tune.define.ranges import holds, middle, plain, suggest_in, words_of
@@ -262,6 +263,7 @@ class _NearestSampler(RandomSampler):
         super().__init__()
         self._params = params
 
+    @override
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import psutil
+from typing_extensions import override
 
 from gaudi_tune.devices.gaudi_node import MODULES_OF_A_NODE
 from gaudi_tune.private.surfaces import holds
@@ -150,6 +151,7 @@ class _OncePerMessage(logging.Filter):
         super().__init__()
         self._passed: set[str] = set()
 
+    @override
     def filter(self, record: logging.LogRecord) -> bool:
         message = record.getMessage()
         new = message not in self._passed

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch.optim import Optimizer
+from typing_extensions import override
 
 LARS_COEFFICIENT = 0.001
 """Share of a layer's weights that a step of LARS at a learning rate of 1 changes (You et al. 2017; habana has the
@@ -26,6 +27,7 @@ class Lars(Optimizer):
         super().__init__(params, defaults)
 
     @torch.no_grad()
+    @override
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """Take a step. The training loop passes no closure."""
         for group in self.param_groups:

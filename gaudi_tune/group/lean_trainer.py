@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.group.mailbox import MAILBOX, Answering
 from gaudi_tune.group.trainer import WorkerGroupSpec
@@ -90,6 +92,7 @@ class RanksByDevice(WorkerGroupCallback):
 
 
 class _DeviceBackend(TorchBackend):
+    @override
     def on_start(self, worker_group: Any, backend_config: DeviceBackendConfig) -> None:
         worker_group.execute(backend_config.device.prepare_worker)  # the process group acquires the device
         super().on_start(worker_group, backend_config)

@@ -14,6 +14,7 @@ from typing import Any
 import ray
 from ray.train import get_context
 from ray.train.torch import TorchConfig, TorchTrainer
+from typing_extensions import override
 
 from gaudi_tune.base.failure import Failure
 from gaudi_tune.devices.device import DeviceType
@@ -51,15 +52,18 @@ class FarMailbox(Mailbox):
         # Without this variable of Ray's, each worker runs in a folder that Ray makes.
         self.started_in = Path.cwd() if os.environ.get("RAY_CHDIR_TO_TRIAL_DIR") == "0" else None
 
+    @override
     def introduction(self) -> dict[str, Any]:
         """Return this worker, which the trial actor kills if it hangs."""
         return {"worker": ray.get_runtime_context().current_actor}
 
+    @override
     def hand_in(self, report: dict[str, Any]) -> dict[str, Any]:
         """Hand in a report, and wait for the command that answers it."""
         command: dict[str, Any] = ray.get(self._actor.call.remote("hand_in", report))
         return command
 
+    @override
     def fail(self, failure: Failure) -> None:
         """Hand in why the trial failed."""
         ray.get(self._actor.call.remote("fail", failure))

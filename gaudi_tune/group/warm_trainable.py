@@ -15,6 +15,7 @@ from typing import Any
 
 from ray import tune
 from ray.tune.result import DONE, RESULT_DUPLICATE, TRAINING_ITERATION
+from typing_extensions import override
 
 from gaudi_tune.base import names
 from gaudi_tune.base.awaited import Awaited, note_awaited
@@ -400,6 +401,7 @@ def warm_trainable(**parameters: Any) -> type[WarmTrainable]:
         # Not a closure: Ray sends each method twice, as it is and wrapped, and each time with all that it closes over.
         _parameters = parameters
 
+        @override
         def setup(self, config: dict[str, Any]) -> None:  # type: ignore[override]
             super().setup(config, **self._parameters)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
+from typing_extensions import override
 
 from gaudi_tune.base import names
 from gaudi_tune.devices.find import DEVICE
@@ -27,6 +28,7 @@ class ReportCallback(Callback):
     written only when the sweep requests one.
     """
 
+    @override
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Report, and return when the trial may continue."""
         progress = {names.EPOCH: trainer.current_epoch + 1, names.STEP: trainer.global_step}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ray.tune.experiment import Trial
+from typing_extensions import override
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.files import STATE_LOG
@@ -66,6 +67,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         self._expected: set[int] = set()  # numbers of the trials that Tune is to read
 
     @property
+    @override
     def is_writing(self) -> bool:
         """Whether a record is being written."""
         return self._writing is not None and not self._writing.done()
@@ -75,6 +77,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         """Whether the log has everything that it was given, once a record that is being written is there."""
         return not self._is_behind and (self._writing is None or self._writing.exception() is None)
 
+    @override
     def keep_state(self, trials: Mapping[str, tuple[str, str]], controller: str, search_alg: Any) -> None:
         """Have what has changed since the last call appended to the log."""
         self._settle()

@@ -14,6 +14,7 @@ from typing import Any
 
 from ray import cloudpickle
 from ray.util import inspect_serializability
+from typing_extensions import override
 
 from gaudi_tune.base.errors import USER_CODE_ERRORS, SweepError, users_error
 from gaudi_tune.base.module_folders import folders_unknown_to_workers
@@ -117,6 +118,7 @@ class _ModuleRecorder(pickle.Unpickler):
         super().__init__(file)
         self.modules: set[str] = set()
 
+    @override
     def find_class(self, module: str, name: str) -> Any:
         """Record a module, and return its object of this name."""
         self.modules.add(module)

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.nn.functional import all_reduce
+from typing_extensions import override
 
 from gaudi_tune.private.torch import change_class
 
@@ -18,6 +19,7 @@ class SyncBatchNorm2d(nn.BatchNorm2d):
     """BatchNorm2d whose training statistics are computed over the batches of all workers, which must be equally
     large."""
 
+    @override
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Normalise ``input`` of shape (n, channels, height, width)."""
         if not self.training or dist.get_world_size() == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from typing_extensions import override
 
 
 class TensorDropout(nn.Dropout):
@@ -18,10 +19,12 @@ class TensorDropout(nn.Dropout):
         del self.p
         self.register_buffer("p", torch.tensor(p), persistent=False)
 
+    @override
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Drop values in training."""
         return drop(input, self.p) if self.training else input
 
+    @override
     def extra_repr(self) -> str:
         """Return nothing of the probability, which is on the device."""
         return ""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from typing_extensions import Self
+from typing_extensions import Self, override
 
 from gaudi_tune.base import names
 from gaudi_tune.devices.device import DeviceType
@@ -125,6 +125,7 @@ class TrainingConfig(TrialConfig):
     """Whether half of the validation data becomes test data, which no trial of the search sees. If the data has its own
     test part, that is used and the validation data stays whole."""
 
+    @override
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether the values keep it."""
         return super().rules() | {
@@ -158,10 +159,12 @@ class TrainingConfig(TrialConfig):
             "train_samples and val_samples must not be negative": min(self.train_samples, self.val_samples) >= 0,
         }
 
+    @override
     def worker_environment(self) -> dict[str, str]:
         """Return habana's variable for its mode if the configuration sets one; habana reads it when it is imported."""
         return {} if self.lazy_mode == "auto" else {LAZY_MODE: str(int(self.lazy_mode))}
 
+    @override
     def for_device(self, device: DeviceType, cores: int = 1) -> Self:
         """Return a copy with the number of loader processes, and with lazy mode if an environment variable says so.
 
@@ -177,6 +180,7 @@ class TrainingConfig(TrialConfig):
             found["loader_workers"] = 9 * cores // 10
         return replace(self, **found)
 
+    @override
     def with_largest_batch(self, sizes: Iterable[int], workers: int) -> Self:
         """Return a copy with the largest of the batch sizes, after checking that workers can share each of them."""
         all_sizes = sorted({self.batch_size, *sizes})
@@ -190,6 +194,7 @@ class TrainingConfig(TrialConfig):
                 ) from error
         return replace(self, batch_size=all_sizes[-1])
 
+    @override
     def mode_on(self, device: DeviceType) -> ExecutionMode:
         """Return how operations are run on this kind of device, in a process with the variables of this one."""
         if self.lazy_mode is True:
@@ -206,6 +211,7 @@ class TrainingConfig(TrialConfig):
         """Return the smallest number of samples that a worker can train on at once."""
         return 1
 
+    @override
     def settings_of_wider(self, device: DeviceType, workers: int, wider: int) -> dict[str, Any]:
         """Return no settings, after checking that the batch can be split among more workers."""
         num_micro_batches(self, wider)
@@ -221,6 +227,7 @@ class TrainingConfig(TrialConfig):
         ratio = self.batch_size / (self.lr_for_batch or self.batch_size)
         return self.lr * (ratio if self.optimizer == "sgd" else math.sqrt(ratio))
 
+    @override
     def graph_signature(self, device: DeviceType, workers: int) -> dict[str, Any] | None:
         """Return what the graphs of the model depend on; None in eager mode, which compiles none.
 

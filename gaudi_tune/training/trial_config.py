@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
-from typing_extensions import Self
+from typing_extensions import Self, override
 
 if TYPE_CHECKING:
     from gaudi_tune.devices.device import DeviceType
@@ -241,6 +241,7 @@ class PlainConfig(TrialConfig):
     """The configuration of a train loop without a class: its hyperparameters and settings, the seed and the budget."""
 
     @classmethod
+    @override
     def environment_of(cls, config: Mapping[str, Any]) -> dict[str, str]:
         """Return no variables, and check nothing: a search space may use names that this class does not have."""
         return {}

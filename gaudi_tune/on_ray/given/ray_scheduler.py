@@ -13,6 +13,7 @@ from typing import Any
 
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import HyperBandScheduler, PopulationBasedTraining, TrialScheduler
+from typing_extensions import override
 
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import USER_CODE_ERRORS
@@ -66,10 +67,12 @@ class RayScheduler(SweepScheduler):
         return self.ray.supports_buffered_results
 
     @property
+    @override
     def needs_checkpoints(self) -> bool:
         """Whether trials pause as a matter of course, so that they must continue from checkpoints."""
         return self.policy.clones or isinstance(self.ray, HyperBandScheduler)
 
+    @override
     def pauses_now(self, trial: Trial, result: Mapping[str, Any]) -> bool:
         """Whether a trial may pause after this result: a population exchanges its trials now and then."""
         return not self.policy.clones or exchange_is_due(self.ray, trial, result)
@@ -77,6 +80,7 @@ class RayScheduler(SweepScheduler):
     def _for_ray(self, tune_controller: Any) -> ForScheduler:
         return ForScheduler(tune_controller, self)
 
+    @override
     def decide(
         self, tune_controller: Any, trial: Trial, result: dict[str, Any], report: Reported
     ) -> tuple[Decision, str]:
@@ -91,6 +95,7 @@ class RayScheduler(SweepScheduler):
         self._unpaused.discard(report.trial)
         return Decision("pause", self._reason), answer
 
+    @override
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Add a trial of the search, which may be of a sweep that was resumed."""
         super().on_trial_add(tune_controller, trial)
@@ -104,6 +109,7 @@ class RayScheduler(SweepScheduler):
         for name, value in self._restored_population.get(trial.trial_id, {}).items():
             setattr(pbt_states(self.ray)[trial], name, value)
 
+    @override
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         """Note that a trial failed, or goes on after a failure. If it goes on, Tune adds it again."""
         super().on_trial_error(tune_controller, trial)
@@ -111,18 +117,21 @@ class RayScheduler(SweepScheduler):
             self._added.remove(trial.trial_id)
             self.ray.on_trial_error(self._for_ray(tune_controller), trial)
 
+    @override
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:
         """Note that a trial has ended."""
         super().on_trial_complete(tune_controller, trial, result)
         if trial.trial_id in self._added:
             self.ray.on_trial_complete(self._for_ray(tune_controller), trial, result)
 
+    @override
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         """Note that a paused trial has ended."""
         super().on_trial_remove(tune_controller, trial)
         if trial.trial_id in self._added:
             self.ray.on_trial_remove(self._for_ray(tune_controller), trial)
 
+    @override
     def _next_paused(self, tune_controller: Any) -> Trial | None:
         """Return a paused trial for which there is a group: one that waits since before a resume, or Ray's choice."""
         if len(training_of(tune_controller)) >= self._groups:
@@ -143,9 +152,11 @@ class RayScheduler(SweepScheduler):
         """Note that a trial needs a group again, as HyperBandForBOHB tells the searcher."""
         self._unpaused |= {number for number, trial in self._trials.items() if trial.trial_id == trial_id}
 
+    @override
     def _promoted(self) -> set[int]:
         return self._unpaused
 
+    @override
     def may_be_taken_over(self, trial: Trial, progress: int) -> bool:
         """Whether another trial may still continue from what ``trial``, which has not ended, saved at ``progress``.
 
@@ -159,6 +170,7 @@ class RayScheduler(SweepScheduler):
         counts_alike = time_attribute(self.ray) == self._axis
         return not counts_alike or progress >= state.last_perturbation_time
 
+    @override
     def get_state(self) -> dict[str, Any]:
         """Return what a resumed sweep must know: of a population scores and times of all trials, but no checkpoint, so
         that no trial is cloned until it has written one again; of other schedulers what they save of themselves."""
@@ -178,6 +190,7 @@ class RayScheduler(SweepScheduler):
             logger.warning("the state of %s cannot be kept (%s); a resumed sweep begins it again", self.ray, error)
             return None
 
+    @override
     def set_state(self, state: dict[str, Any]) -> None:
         """Take what :meth:`get_state` returned, before the trials are added again."""
         self._restored_population = state.get("population", {})

@@ -22,6 +22,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from typing_extensions import override
+
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import is_digits
 from gaudi_tune.define.sweep_plan import Plan
@@ -222,6 +224,7 @@ class _Server(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
+    @override
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log an error, unless the browser has closed the connection."""
         if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
@@ -276,6 +279,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    @override
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: a page sends a request every second."""
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 from filelock import FileLock
+from typing_extensions import override
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.process import temporary_environment
@@ -104,6 +105,7 @@ class Sender(threading.Thread):
             self.join(LOOK_EVERY_S)
         self._gives_up.set()
 
+    @override
     def run(self) -> None:
         """Deliver until closed."""
         from gaudi_tune.private.mlflow import DATABASE_LOGGER

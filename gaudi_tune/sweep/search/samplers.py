@@ -16,6 +16,7 @@ from optuna.distributions import BaseDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial
+from typing_extensions import override
 
 from gaudi_tune.base.errors import USER_CODE_ERRORS, SweepError, users_error
 from gaudi_tune.base.failure import message_of
@@ -100,22 +101,26 @@ class RandomOnError(BaseSampler):
         """Wrap the sampler of one proposal; ``seed`` is that of the random draws."""
         self._sampler, self._seed = sampler, seed
 
+    @override
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Return the hyperparameters that the sampler proposes together."""
         return self._ask(lambda sampler: sampler.infer_relative_search_space(study, trial))
 
+    @override
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Return the values that the sampler proposes together."""
         return dict(self._ask(lambda sampler: sampler.sample_relative(study, trial, search_space)))
 
+    @override
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """Return the value of one hyperparameter."""
         return self._ask(lambda sampler: sampler.sample_independent(study, trial, param_name, param_distribution))
 
+    @override
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         """Let the sampler prepare."""
         self._ask(lambda sampler: sampler.before_trial(study, trial))

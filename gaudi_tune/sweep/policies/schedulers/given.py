@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.sweep.policies.schedulers.scheduler import Scheduler
 
@@ -10,6 +12,7 @@ class GivenScheduler(Scheduler):
     """An object of Ray's, which :mod:`gaudi_tune.on_ray.given.ray_scheduler` asks in place of this class."""
 
     @classmethod
+    @override
     def in_words(cls, budget: Budget, groups: int, *, may_not_save: bool) -> str:
         """Return who decides."""
         return "Ray's scheduler decides which trials continue, pause or end"
@@ -21,6 +24,7 @@ class GivenPopulation(GivenScheduler):
     clones = True
 
     @classmethod
+    @override
     def in_words(cls, budget: Budget, groups: int, *, may_not_save: bool) -> str:
         """Return what the population is."""
         return (

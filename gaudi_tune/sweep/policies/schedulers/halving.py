@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from typing_extensions import override
+
 from gaudi_tune.base import names
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective, scores_of
@@ -119,6 +121,7 @@ class SuccessiveHalving(Scheduler):
         """Return the share of trials that each bracket gets. A trial of bracket *b* is first compared at rung *b*."""
         return [1.0]
 
+    @override
     def trial_added(self, number: int) -> None:
         """Give the trial the bracket furthest behind its share."""
         if number not in self._bracket:
@@ -129,6 +132,7 @@ class SuccessiveHalving(Scheduler):
         elif not self.pauses and number in self._held_rungs:  # it was to end when the sweep was interrupted
             self._decide_again(number)
 
+    @override
     def decide(self, state: SweepState, trial: TrialState, report: Reported) -> Decision:
         """Decide at a rung; between rungs a trial goes on."""
         score: Score = scores_of(self._objectives, report.point)
@@ -158,6 +162,7 @@ class SuccessiveHalving(Scheduler):
         problem = f"not among the best {self._share} of {count}" if count > 1 else "the first to get so far"
         return f"{problem} at {self._budget.unit} {rung_step}"
 
+    @override
     def trial_failed(self, number: int) -> None:
         """Take back what was decided at the trial's last rung: it may have failed before that was done.
 
@@ -167,6 +172,7 @@ class SuccessiveHalving(Scheduler):
             self._decide_again(number)
         self.trial_ended(number)
 
+    @override
     def trial_ended(self, number: int) -> None:
         """Forget that the trial waits or was to continue or end; its scores stay."""
         self._held_rungs.pop(number, None)
@@ -176,6 +182,7 @@ class SuccessiveHalving(Scheduler):
         """Have the trial judged again at the rung at which it was held."""
         self._last_progress[number] = self._held_rungs.pop(number) - 1
 
+    @override
     def set_state(self, state: dict[str, Any]) -> None:
         """Take what :meth:`get_state` returned."""
         super().set_state(state)
@@ -202,6 +209,7 @@ class Hyperband(SuccessiveHalving):
     """ASHA with several brackets, whose trials are first compared at different rungs."""
 
     @classmethod
+    @override
     def bracket_shares(cls, budget: Budget) -> list[float]:
         """Return the share of trials that each bracket gets; the trials of the last are never stopped.
 
@@ -234,6 +242,7 @@ class PromotingHalving(SuccessiveHalving):
         """How many trials the search was to have then."""
 
     @classmethod
+    @override
     def in_words(cls, budget: Budget, groups: int, *, may_not_save: bool) -> str:
         """Return what becomes of weak trials."""
         if not budget.rungs():
@@ -242,17 +251,20 @@ class PromotingHalving(SuccessiveHalving):
             return "weak trials pause at a rung and keep a checkpoint, or stop there if the train loop saves none"
         return "weak trials pause at a rung and keep a checkpoint (--scheduler asha stops them instead)"
 
+    @override
     def trial_added(self, number: int) -> None:
         """Give the trial a bracket."""
         super().trial_added(number)
         self._has_changed = True
 
+    @override
     def decide(self, state: SweepState, trial: TrialState, report: Reported) -> Decision:
         """Decide at a rung, and promote trials that wait there."""
         if trial.number in self._promoted:
             self._promoted.remove(trial.number)
         return super().decide(state, trial, report)
 
+    @override
     def _decide_at(self, rung: Rung, rung_step: int, state: SweepState, report: Reported) -> Decision:
         self._has_changed = True
         if report.starts_over:
@@ -261,6 +273,7 @@ class PromotingHalving(SuccessiveHalving):
             return CONTINUE
         return Decision("pause", self._reason(rung, rung_step))
 
+    @override
     def next_trials(self, state: SweepState) -> Sequence[int]:
         """Return the paused trials that were promoted, after a look whether there are more of them."""
         if self._has_changed or self._num_trials != state.num_trials:  # this is asked many times between two reports
@@ -271,10 +284,12 @@ class PromotingHalving(SuccessiveHalving):
                         self._promote_from(bracket[rung_step], rung_step, state)
         return [number for number in self._promoted if state.trials[number].status != "running"]
 
+    @override
     def trials_to_end(self, state: SweepState) -> Sequence[int]:
         """Return the trials that wait once no new trial is to come and none is promoted."""
         return list(self._held_rungs) if self._has_all_trials(state) and not self._promoted else ()
 
+    @override
     def trial_ended(self, number: int) -> None:
         """Forget that the trial waits."""
         super().trial_ended(number)

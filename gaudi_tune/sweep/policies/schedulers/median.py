@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from statistics import fmean, median
 
+from typing_extensions import override
+
 from gaudi_tune.sweep.policies.schedulers.scheduler import CONTINUE, Scheduler
 from gaudi_tune.sweep.record.events import Decision, Reported
 from gaudi_tune.sweep.record.sweep_state import SweepState
@@ -23,6 +25,7 @@ class MedianRule(Scheduler):
     if they were stopped early; those that did not get as far do not count. All of it is in the record.
     """
 
+    @override
     def decide(self, state: SweepState, trial: TrialState, report: Reported) -> Decision:
         """Compare the trial with the completed ones, at this epoch or step."""
         objective, step = self._objectives[0], report.step

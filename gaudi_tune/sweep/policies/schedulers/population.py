@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from typing_extensions import override
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import counted
@@ -38,6 +39,7 @@ class Population(Scheduler):
     clones = True
 
     @classmethod
+    @override
     def check(cls, space: SearchSpace) -> None:
         """Raise a SweepError if nothing in the space can be changed."""
         if not any(_is_changeable(range_) for ranges in space.ranges.values() for range_ in ranges):
@@ -47,6 +49,7 @@ class Population(Scheduler):
             )
 
     @classmethod
+    @override
     def in_words(cls, budget: Budget, groups: int, *, may_not_save: bool) -> str:
         """Return what becomes of weak trials."""
         interval = counted(budget.exchange_every(), budget.unit)

@@ -14,6 +14,7 @@ from optuna.samplers import RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import ThreadpoolController
+from typing_extensions import override
 
 from gaudi_tune.define.ranges import middle
 from gaudi_tune.private.optuna import is_feasible, set_study_attribute, study_attributes
@@ -78,6 +79,7 @@ class GaussianProcessSampler(RandomSampler):
         super().__init__(seed)  # its base class makes the random proposals
         self._generator = np.random.default_rng(seed)
 
+    @override
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Return all hyperparameters with several values that any trial had.
 
@@ -92,6 +94,7 @@ class GaussianProcessSampler(RandomSampler):
                 ranges = {**wide_ranges, **ranges}
         return {name: ranges[name] for name in sorted(ranges)}
 
+    @override
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any]:
