@@ -179,5 +179,6 @@ def run_as(arguments: list[str], environment: Mapping[str, str], folder: str, fi
 
 
 if __name__ == "__main__":
-    sys.path.remove(str(Path(__file__).parent))  # the modules of this folder have the names of libraries
+    own_folder = str(Path(__file__).resolve().parent)  # as Python writes it, also where a link leads to it
+    sys.path[:] = [folder for folder in sys.path if folder != own_folder]  # its modules have the names of libraries
     main(*sys.argv[1:])

@@ -83,6 +83,18 @@ def test_copies_draw_other_numbers(worker: Path, server: ForkServer) -> None:
     assert started(worker, server)["draws"] != started(worker, server)["draws"]
 
 
+@pytest.mark.parametrize("variables", [{}, {"PYTHONSAFEPATH": "1"}])
+def test_a_server_that_is_reached_through_a_link_is_copied(
+    worker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    """A home or an environment may be a link, and Python may be told to leave a script's folder out of its path."""
+    (tmp_path / "link").symlink_to(Path(fork_server.__file__).parent)
+    monkeypatch.setattr(fork_server, "__file__", str(tmp_path / "link" / "fork_server.py"))
+    server = ForkServer([], here(**variables))
+    assert is_copy(started(worker, server, **variables))
+    server.end()
+
+
 @pytest.mark.parametrize("variable", ["LD_LIBRARY_PATH", "TORCH_LOGS", "PYTHONHASHSEED", "HOME"])
 def test_a_process_whose_imports_a_variable_may_change_is_no_copy(
     worker: Path, server: ForkServer, variable: str
