@@ -155,6 +155,8 @@ class SearchOptions:
     """Train the K best again with new seeds; 0: none."""
     seeds: Annotated[TwoOrMore | None, shown("S")] = None
     """Seeds of each confirmed trial and the baseline; usually 4."""
+    most_seeds: Annotated[TwoOrMore | None, shown("S")] = None
+    """Up to S seeds while the verdict is open; usually twice."""
 
 
 @dataclass(frozen=True, kw_only=True)

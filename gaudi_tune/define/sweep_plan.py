@@ -63,6 +63,8 @@ class Plan:
     """How many of the best trials are trained again after the search, besides the baseline."""
     seeds: int = 0
     """How many times each of them, and the baseline, is trained again. 0: there is no confirmation."""
+    most_seeds: int = 0
+    """How many times if that leaves open whether the best beats the baseline."""
     name: str
     tracking_uri: str
     facts: list[str] = field(default_factory=list)
@@ -158,6 +160,7 @@ class Plan:
         sources = {name: self.settings[name] for name in ("data", "model") if getattr(self.options, name) is not None}
         basics = {"name": self.name, "recipe": self.recipe, "device": self.devices.type.kind}
         trials = {"num_samples": self.num_samples, "confirm": self.confirm, "seeds": self.seeds or None}
+        trials |= {"most_seeds": self.most_seeds or None}
         return {**asdict(self.options), **basics, **budget, **sources, **trials}
 
     def in_brief(self) -> dict[str, Any]:

@@ -126,6 +126,7 @@ def _make_state(plan: Plan) -> SweepState:
         DeviceTime(plan.devices, _node_address, plan.options.workers_per_trial, plan.trials_per_device),
         plan.confirm,
         plan.seeds,
+        plan.most_seeds,
         has_baseline=bool(plan.experiment.baseline),
     )
 

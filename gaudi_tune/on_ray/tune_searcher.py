@@ -140,7 +140,8 @@ class TuneSearcher(KeptInProcess, Searcher):
             self._confirmations[trial_id] = key
             self._open_confirmations.add(trial_id)
             return dict(config)
-        if not search_is_over:
+        may_need_more_seeds = self._open_confirmations and self._state.seeds < self._state.most_seeds
+        if not search_is_over or may_need_more_seeds:
             return None
         self.proposer.finish()
         return Searcher.FINISHED

@@ -94,6 +94,7 @@ def decide_plan(
         num_samples=trials,
         confirm=confirm,
         seeds=seeds,
+        most_seeds=choose_most_seeds(options, seeds) if experiment.baseline else seeds,
         name=name,
         tracking_uri=uri,
         graphs=graphs,
@@ -225,6 +226,12 @@ def choose_confirmation(options: SweepOptions, recipe: Recipe, trials: int) -> t
             f"--baseline-only"
         )
     return confirm, (options.seeds or recipe.seeds) if confirm else 0
+
+
+def choose_most_seeds(options: SweepOptions, seeds: int) -> int:
+    """Return how many seeds the confirmation may have in the end; no more than ``seeds`` if their number or the time is
+    given."""
+    return max(seeds, options.most_seeds or (seeds if options.seeds or options.time_budget else 2 * seeds))
 
 
 def count_graphs(config: TrialConfig, draws: Iterable[Draw], device: DeviceType, workers: int) -> Graphs:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from gaudi_tune.base import names
 from gaudi_tune.base.words import counted, format_score, format_value
-from gaudi_tune.define.objective import Objective
+from gaudi_tune.sweep.record.comparison import confirmed_scores, half_width
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
 
-LEVEL = 0.95
-"""The confidence level of the intervals."""
 CONVINCING = 0.975
 """The confidence from which on a winner is said to beat the baseline. The test is one-sided: at this confidence the
 two-sided interval of the difference lies above 0, too."""
@@ -35,21 +30,16 @@ def confirmed(state: SweepState, earlier_sweeps: Sequence[str] = ()) -> dict[str
     A score is measured on the test data, at the epoch with the best validation, as in the search. For a train loop
     without test data it is that validation itself, which has chosen the configurations and so is too optimistic.
 
-    The intervals are Student's over the seeds. Welch's test compares the winner with the baseline, and its probability
-    of chance is multiplied by the number of configurations among which the winner is the best (Bonferroni). All of that
-    is about the first objective. For the others there are the mean and the interval of each configuration.
+    The intervals are Student's over the seeds, and the gain is that of
+    :func:`~gaudi_tune.sweep.record.comparison.gain_over`, in the first objective. For the others there are the mean and
+    the interval of each configuration.
     """
     name, test_metric = state.objective.name, names.test_metric(state.objective.name)
-    groups: dict[int, list[TrialState]] = {}  # by the number of the trial whose configuration they confirm
-    for trial in state.trials.values():
-        # A trial that its loop ended early counts, too; one that a person stopped does not.
-        succeeded = trial.has_ended and trial.status != "failed" and not trial.to_stop
-        if trial.confirms and succeeded and trial.test_point and math.isfinite(trial.test_point[0]):
-            groups.setdefault(trial.confirms, []).append(trial)
+    groups, scores, tested = confirmed_scores(state.trials.values())
     if not groups:
         return None
-    tested = all(trial.tested for trials in groups.values() for trial in trials)
-    rows = {number: _row(state, state.trials[number], trials, tested) for number, trials in groups.items()}
+    rows = {number: _row(state, state.trials[number], trials, scores[number]) for number, trials in groups.items()}
+    gain = state.gain(scores)
     baseline = rows.pop(state.baseline.number, None) if state.baseline is not None else None
     rivals = sorted(rows.values(), key=lambda row: -state.objective.score(row["mean"]))
     return {
@@ -58,13 +48,14 @@ def confirmed(state: SweepState, earlier_sweeps: Sequence[str] = ()) -> dict[str
         "seen_by": list(earlier_sweeps) if tested else [],
         "baseline": baseline,
         "rivals": rivals,  # the best first
-        "gain": _gain(rivals, baseline, state.objective) if rivals and baseline is not None else None,
+        "gain": None if gain is None else gain._asdict(),
     }
 
 
-def _row(state: SweepState, searched: TrialState, trials: Sequence[TrialState], tested: bool) -> dict[str, Any]:
+def _row(
+    state: SweepState, searched: TrialState, trials: Sequence[TrialState], scores: Sequence[float]
+) -> dict[str, Any]:
     """Return the scores of a configuration with their mean and interval, and those of the other objectives."""
-    scores = [(trial.test_point if tested else trial.point)[0] for trial in trials]
     row = {
         "trial": searched.number,
         "config": {name: value for name, value in searched.config.items() if name != "seed"},
@@ -82,35 +73,9 @@ def _row(state: SweepState, searched: TrialState, trials: Sequence[TrialState], 
 
 def _mean(scores: Sequence[float]) -> dict[str, Any]:
     """Return the mean of scores and its interval, which is None for a single score."""
-    mean, interval = fmean(scores), None
-    if len(scores) > 1:
-        from scipy import stats  # this import takes a second
-
-        half = float(stats.t.ppf((1 + LEVEL) / 2, len(scores) - 1) * stats.sem(scores))
-        interval = [mean - half, mean + half]
-    return {"mean": mean, "interval": interval}
-
-
-def _gain(rivals: list[dict[str, Any]], baseline: Mapping[str, Any], objective: Objective) -> dict[str, Any]:
-    """Return how much better than the baseline the winner is, and with what confidence.
-
-    The confidence and the interval are None if they are unknown: with one score, or if neither varies with the seed.
-    """
-    winner_scores = [objective.score(value) for value in rivals[0]["scores"]]
-    baseline_scores = [objective.score(value) for value in baseline["scores"]]
-    gain = fmean(winner_scores) - fmean(baseline_scores)
-    has_one_score = min(len(winner_scores), len(baseline_scores)) < 2
-    if has_one_score or (stdev(winner_scores) == 0 and stdev(baseline_scores) == 0):
-        return {"mean": gain, "interval": None, "confidence": None}
-    from scipy import stats
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scipy warns if the seeds make no difference to one of them
-        welch = partial(stats.ttest_ind, winner_scores, baseline_scores, equal_var=False)
-        bounds = welch().confidence_interval(LEVEL)
-        chance = float(welch(alternative="greater").pvalue)
-    confidence = 1 - min(1.0, len(rivals) * chance)
-    return {"mean": gain, "interval": [float(bounds.low), float(bounds.high)], "confidence": confidence}
+    mean = fmean(scores)
+    half = half_width(scores) if len(scores) > 1 else None
+    return {"mean": mean, "interval": None if half is None else [mean - half, mean + half]}
 
 
 def confirming(number: int) -> str:

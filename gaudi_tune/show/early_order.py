@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.sweep.record.trial_state import TrialState
@@ -84,7 +85,5 @@ def score_until(trial: TrialState, step: int, objective: Objective) -> float:
 
 def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
     """Return Spearman's correlation, with the mean rank for ties; 0 if all values of one side are equal."""
-    from scipy import stats  # this import takes a second
-
-    ranks = stats.rankdata(one), stats.rankdata(other)
+    ranks = [pd.Series(scores).rank() for scores in (one, other)]  # scipy.stats would take a second to import
     return 0.0 if min(map(np.ptp, ranks)) == 0 else float(np.corrcoef(*ranks)[0, 1])

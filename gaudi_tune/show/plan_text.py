@@ -99,6 +99,8 @@ def _confirmation(plan: Plan) -> str:
     num_trials = plan.confirm + bool(plan.experiment.baseline)
     seeds = f"{plan.seeds} seeds each" if num_trials > 1 else f"{plan.seeds} seeds"
     options = "--confirm, --seeds" if plan.confirm else "--seeds"
+    if plan.most_seeds > plan.seeds:
+        seeds, options = f"{seeds}, or {plan.most_seeds} if these leave it open", f"{options}, --most-seeds"
     return f"{' and '.join(trials)} again in full, with {seeds} ({options})"
 
 

@@ -48,6 +48,8 @@ class ShowProgress:
         """The error of the trial that ended last; "" if it did not fail."""
         self._has_warned = False
         """Whether values without effect were named."""
+        self._has_added_seeds = False
+        """Whether it was said that the confirmation has more seeds."""
         self._cut_short = set[int]()
         """Trials that were running when the sweep was interrupted, or have paused, until they report again."""
 
@@ -124,6 +126,10 @@ class ShowProgress:
         elif event.outcome == "stopped early" and trial.decision.verdict == "continue":
             outcome = "stopped early: its train loop returned"
         self._print(self._trial_line(trial, outcome, state))
+        if trial.confirms and not self._has_added_seeds and state.seeds > self._plan.seeds:
+            more = counted(state.seeds - self._plan.seeds, "more seed")
+            self._print(f"whether the best trial beats the baseline is open: {more} for each (--most-seeds)")
+            self._has_added_seeds = True
 
     def _begin(self, state: SweepState) -> None:
         self._started_at = time.monotonic()

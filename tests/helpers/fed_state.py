@@ -40,11 +40,12 @@ class Fed:
         width: int = 1,
         confirm: int = 0,
         seeds: int = 0,
+        most_seeds: int = 0,
         others: Sequence[Objective] = (),
     ) -> None:
         device_time = DeviceTime(Devices(DEVICE_TYPES[kind], (count,), "for a test"))
         objectives, budget = [Objective("score", mode), *others], Budget(epochs=epochs)
-        self.state = SweepState(objectives, budget, trials, device_time, confirm, seeds)
+        self.state = SweepState(objectives, budget, trials, device_time, confirm, seeds, most_seeds)
         self.state.apply(SweepBegan())
 
     def begin(self, *numbers: int, **config: Any) -> None:

@@ -336,6 +336,29 @@ def test_a_confirmation_holds_test_data_out(storage: Path) -> None:
         assert without.confirm == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "seeds"),
+    [
+        ({}, (3, 6)),
+        ({"seeds": 4}, (4, 4)),  # as many as were asked for
+        ({"time_budget": 9}, (3, 3)),  # whose search ends where the first seeds need the time
+        ({"seeds": 4, "most_seeds": 9}, (4, 9)),
+        ({"most_seeds": 2}, (3, 3)),
+        ({"confirm": 0}, (0, 0)),
+        ({"baseline_only": True, "seeds": 2}, (2, 2)),
+    ],
+)
+def test_seeds_are_added_unless_their_number_or_the_time_is_given(
+    storage: Path, options: dict[str, Any], seeds: tuple[int, int]
+) -> None:
+    plan = plan_for(storage, **options)
+    assert (plan.seeds, plan.most_seeds) == seeds
+    added = "with 3 seeds each, or 6 if these leave it open (--confirm, --seeds, --most-seeds)"
+    assert (added in "\n".join(plan_lines(plan))) == (seeds == (3, 6))
+    again = SweepOptions(**{**plan.final_options(), "config": None})
+    assert (again.seeds or 0, again.most_seeds or 0) == seeds
+
+
 def test_a_confirmation_keeps_as_many_groups_busy(storage: Path) -> None:
     def groups(**changes: Any) -> int:
         return plan_for(storage, device="cpu", **changes).groups

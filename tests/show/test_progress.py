@@ -40,6 +40,7 @@ def progress(rungs: Sequence[int], folder: Path = Path("nowhere")) -> ShowProgre
         experiment=SimpleNamespace(metric="score", display_params=("x",), search_space=QUADRATIC.search_space),
         options=SimpleNamespace(workers_per_trial=1),
         rungs=rungs,
+        seeds=2,
         groups=2,
         trials_per_device=1,
         devices=SimpleNamespace(type=SimpleNamespace(kind="cpu")),
@@ -176,6 +177,22 @@ def test_a_trial_that_confirms_says_which_and_its_score_on_test_data(capsys: pyt
     tested, not_tested = capsys.readouterr().out.splitlines()
     assert tested.endswith("score 0.4000  finished  confirms 001: 0.3000 on test data")
     assert not_tested.endswith("score 0.4000  finished  confirms 001")
+
+
+def test_a_verdict_that_is_open_is_said_once_with_the_seeds_that_follow(capsys: pytest.CaptureFixture[str]) -> None:
+    fed, shown = Fed(trials=2, confirm=1, seeds=2, most_seeds=4), progress((1, 3))
+    for number, (confirms, score) in enumerate(
+        ((0, 0.5), (0, 0.6), (1, 0.5), (1, 0.52), (2, 0.54), (2, 0.56)), start=1
+    ):
+        fed.begin(number, confirms=confirms)
+        fed.report(number, 1, score)
+        fed.end(number)
+        shown.show(TrialEnded(trial=number, outcome="finished", reason=""), fed.state)
+    fed.trial(7, 0.51, confirms=1)
+    shown.show(TrialEnded(trial=7, outcome="finished", reason=""), fed.state)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "seeds" in line]
+    (line,) = lines
+    assert line.endswith("whether the best trial beats the baseline is open: 2 more seeds for each (--most-seeds)")
 
 
 def test_the_number_of_trials_says_how_many_confirm(capsys: pytest.CaptureFixture[str]) -> None:

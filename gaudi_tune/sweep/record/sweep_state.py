@@ -17,6 +17,7 @@ from gaudi_tune.base.words import counted, last_line
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.sweep.record import events
+from gaudi_tune.sweep.record.comparison import LOOKS, Gain, confirmed_scores, gain_over
 from gaudi_tune.sweep.record.device_time import LOST, STEP_KINDS, WAITING, DeviceTime
 from gaudi_tune.sweep.record.outcome import constraints_of
 from gaudi_tune.sweep.record.ranking import RankedTrials
@@ -42,6 +43,7 @@ class SweepState(RankedTrials):
         device_time: DeviceTime,
         confirm: int = 0,
         seeds: int = 0,
+        most_seeds: int = 0,
         has_baseline: bool = True,
     ) -> None:
         """Begin with no trial.
@@ -52,14 +54,18 @@ class SweepState(RankedTrials):
             num_trials: How many trials the search has; a person may change that while it runs.
             device_time: Counts what each device does.
             confirm: How many trials besides the baseline are confirmed.
-            seeds: How often each of them is trained again; 0 for no confirmation.
+            seeds: How often each of them is trained again at first; 0 for no confirmation.
+            most_seeds: How often if that leaves the verdict open; below ``seeds``: not more often.
             has_baseline: Whether trial 1 is the baseline.
         """
         super().__init__(objectives)
         self.budget, self.num_trials = budget, num_trials
         self._num_trials_uncut = num_trials
         """How many trials the search would have if it were not cut short."""
-        self.confirm, self.seeds, self._has_baseline = confirm, seeds, has_baseline
+        self.confirm, self._first_seeds, self._has_baseline = confirm, seeds, has_baseline
+        self.most_seeds = max(seeds, most_seeds)
+        self.looks = LOOKS if self.most_seeds > seeds else 1
+        """How often the sweep looks at what the confirmation says."""
         self.device_time = device_time
         self.open_trials: dict[int, TrialState] = {}
         """The trials that have not ended, few of perhaps ten thousand."""
@@ -170,11 +176,33 @@ class SweepState(RankedTrials):
 
         The others are in the order of :meth:`ranked`.
         """
-        if not self.seeds:
+        if not self._first_seeds:
             return []
         ranked = self.ranked([trial for trial in self.searched if trial.can_be_confirmed])
         baseline = [trial for trial in ranked if trial is self.baseline]
         return baseline + [trial for trial in ranked if trial is not self.baseline][: self.confirm]
+
+    @property
+    def seeds(self) -> int:
+        """How often each of these is trained again as the confirmation stands; 0 for no confirmation."""
+        if self.looks == 1 or not self._search_is_over:
+            return self._first_seeds
+        first: list[TrialState] = []
+        for searched in self.to_confirm:
+            first += [trial for trial in self.trials.values() if trial.confirms == searched.number][: self._first_seeds]
+        if len(first) < self._first_seeds * len(self.to_confirm) or not all(trial.has_ended for trial in first):
+            return self._first_seeds
+        gain = self.gain(confirmed_scores(first)[1])
+        return self.most_seeds if gain is not None and gain.is_open else self._first_seeds
+
+    def gain(self, scores: Mapping[int, Sequence[float]]) -> Gain | None:
+        """Return how much the best of the confirmed configurations is better than the baseline; None if one is missing.
+
+        ``scores`` are in the first objective, by the number of the trial whose configuration they confirm.
+        """
+        sides = {number: [self.objective.score(value) for value in values] for number, values in scores.items()}
+        baseline = sides.pop(self.baseline.number, None) if self.baseline is not None else None
+        return gain_over(baseline, list(sides.values()), self.looks) if baseline and sides else None
 
     # The end, and what is to come.
 
@@ -182,11 +210,11 @@ class SweepState(RankedTrials):
     def expected(self) -> int:
         """How many trials the sweep has in all, with the confirmation: fewer if too few trials can be confirmed."""
         if not self._search_is_over:
-            return self.num_trials + (self.seeds * (self._has_baseline + self.confirm))
-        numbers = {trial.number for trial in self.to_confirm}
+            return self.num_trials + self._first_seeds * (self._has_baseline + self.confirm)
         # Trials that were the best before more were added have been confirmed, too.
-        outdated = sum(trial.confirms > 0 and trial.confirms not in numbers for trial in self.trials.values())
-        return self.num_trials + self.seeds * len(numbers) + outdated
+        trained, seeds = Counter(trial.confirms for trial in self.trials.values() if trial.confirms), self.seeds
+        due = sum(max(seeds, trained.pop(trial.number, 0)) for trial in self.to_confirm)
+        return self.num_trials + due + trained.total()
 
     @property
     def confirmations(self) -> int:

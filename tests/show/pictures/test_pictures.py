@@ -60,7 +60,8 @@ def state_of(curves: list[list[float] | None], plan: Plan) -> SweepState:
 
     One that ends with 0, or is empty, still runs; None stands for a trial that raised an error.
     """
-    fed = Fed(mode=plan.objectives[0].mode, epochs=EPOCHS, trials=9, kind="hpu")
+    mode = plan.objectives[0].mode
+    fed = Fed(mode=mode, epochs=EPOCHS, trials=9, kind="hpu", confirm=plan.confirm, seeds=plan.seeds)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
     for number, curve in enumerate(curves, start=1):
         config, _ = plan.experiment.search_space.propose(study)
@@ -206,9 +207,8 @@ MIXED: list[list[float] | None] = [
 def confirmed(folder: Path) -> SweepView:
     """A sweep whose trial 2 was confirmed with three seeds, and so was the baseline."""
     plan = replace(plan_of(folder), confirm=1, seeds=3)
-    fed = Fed(epochs=EPOCHS)
+    fed = Fed()
     fed.state = state_of([[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8]], plan)
-    fed.state.confirm, fed.state.seeds = plan.confirm, plan.seeds
     for number in range(6):
         confirms = 1 + number // 3
         config = {**fed.state.trials[confirms].config, "confirms": confirms, "seed": number % 3}
