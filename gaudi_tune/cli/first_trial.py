@@ -70,11 +70,9 @@ def try_first_trial(plan: Plan) -> dict[str, Any]:
     Raises:
         SweepError: The loop raised an error, or reported what a sweep cannot use.
     """
-    from optuna.storages import InMemoryStorage
-
     from gaudi_tune.plan.planner import make_proposer
 
-    proposal = make_proposer(plan, InMemoryStorage()).propose("tried")
+    proposal = make_proposer(plan).propose("tried")
     budget = ONE_STEP if plan.experiment.config_class.divides_work else {}
     config = {names.CONFIRMS: 0, **plan.settings, **proposal, **budget}
     start = time.monotonic()

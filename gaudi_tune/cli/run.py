@@ -156,8 +156,6 @@ def _train(plan: Plan) -> Result:
 
 def dry_run_lines(plan: Plan) -> list[str]:
     """Return lines with the settings, the first proposals, and the largest possible effort that is left."""
-    from optuna.storages import InMemoryStorage
-
     from gaudi_tune.plan.planner import make_proposer
     from gaudi_tune.show.result import in_rows
 
@@ -167,7 +165,7 @@ def dry_run_lines(plan: Plan) -> list[str]:
         is_complete = read_summary(plan.stored_folder).get("complete")
         rest = "to do" if is_complete else f"but what a kill may have lost{confirms}"
         return [f"all {ended} trials have ended: nothing is left {rest} (--add-trials N makes it longer)", *notes]
-    proposer = make_proposer(plan, InMemoryStorage())
+    proposer = make_proposer(plan)
     configs = [proposer.propose(str(n)) for n in range(min(PROPOSALS_SHOWN, plan.num_samples))]
     for config in configs:
         config.pop("seed", None)

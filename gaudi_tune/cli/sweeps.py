@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gaudi_tune.base.errors import SweepError, first_line
-from gaudi_tune.base.files import STUDY_FILE, SUMMARY_FILE, SWEEP_FILE
+from gaudi_tune.base.files import STATE_LOG, SUMMARY_FILE, SWEEP_FILE
 from gaudi_tune.base.words import format_params, format_value, in_columns
 from gaudi_tune.define.options import resume_command
 from gaudi_tune.show.confirmation import confirming, in_interval
@@ -63,12 +63,12 @@ class StoredSweep:
 
     @cached_property
     def missing(self) -> list[str]:
-        """What the files of a sweep that has ended lack, a sentence each, such as trials that are not in the study."""
+        """What the files of a sweep that has ended lack, a sentence each."""
         return list(self._last_summary.get("missing", ()))
 
     @cached_property
     def trials(self) -> list[dict[str, Any]]:
-        """The trials of the search, by number: from the summary, or from the study if that was written later."""
+        """The trials of the search, by number: from the summary, or from the log if that was written later."""
         if "trials" in self.summary and self._summary_is_current:
             return list(self.summary["trials"])
         from gaudi_tune.sweep.search.stored_study import stored_trials, trial_summaries  # half a second
@@ -89,7 +89,7 @@ class StoredSweep:
     @property
     def _summary_is_current(self) -> bool:
         """Whether the summary was written after everything that was trained."""
-        return self._modified_at(SUMMARY_FILE) >= self._modified_at(STUDY_FILE)
+        return self._modified_at(SUMMARY_FILE) >= self._modified_at(STATE_LOG)
 
     def _modified_at(self, name: str) -> float:
         """Return the time at which a file was last modified; 0 if there is no such file, or it is empty."""

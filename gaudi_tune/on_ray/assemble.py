@@ -53,7 +53,7 @@ def assemble(plan: Plan, trackers: Sequence[Tracker]) -> SweepRun:
 
     # What proposes the trials. Steering comes before the searcher, which ends the search through it.
     search_errors = SearchErrors(objects, early_end.ask)
-    proposer = make_proposer(plan, on_error=search_errors.take)
+    proposer = make_proposer(plan, search_errors.take)
     steering = Steering(plan, state, proposer, announcer.tell)
 
     # What decides about them. The scheduler comes before the searcher, which asks it how many trials wait.
@@ -92,7 +92,7 @@ def assemble(plan: Plan, trackers: Sequence[Tracker]) -> SweepRun:
         plan.folder, state, scheduler, proposer, user_callbacks, announcer.flush_trackers, resumed=plan.resumed
     )
     mirror = Mirror(plan.folder, address_below(plan.address, plan.name)) if plan.address else None
-    conclusion = Conclusion(plan, announcer, proposer, steering, on_disk, mirror)
+    conclusion = Conclusion(plan, announcer, steering, on_disk, mirror)
 
     page = LivePage(plan, announcer.tracker_address, steering.ask)
     announcer.views += _make_views(plan, announcer, page)

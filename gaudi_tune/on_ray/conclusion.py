@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import Any
 
-from gaudi_tune.base.files import STATE_LOG, STUDY_FILE
+from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.announcer import Announcer
 from gaudi_tune.on_ray.state_on_disk import StateOnDisk
@@ -14,9 +14,10 @@ from gaudi_tune.on_ray.steering import Steering
 from gaudi_tune.show.summary import search_of, summarise, write_summary
 from gaudi_tune.storage.mirror import Mirror
 from gaudi_tune.sweep.record.events import SweepEnded
-from gaudi_tune.sweep.search.proposer import Proposer
 
 logger = logging.getLogger(__name__)
+
+NO_LAST_STATE = f"{STATE_LOG} does not have the last state"
 
 
 class Conclusion:
@@ -26,12 +27,11 @@ class Conclusion:
         self,
         plan: Plan,
         announcer: Announcer,
-        proposer: Proposer,
         steering: Steering,
         on_disk: StateOnDisk,
         mirror: Mirror | None = None,
     ) -> None:
-        self._plan, self._announcer, self._proposer = plan, announcer, proposer
+        self._plan, self._announcer = plan, announcer
         self._steering, self._on_disk, self._mirror = steering, on_disk, mirror
         self._lock = threading.Lock()
         self.summary: dict[str, Any] | None = None
@@ -52,12 +52,13 @@ class Conclusion:
             self._steering.grant_all()  # requests that came after Tune's last step are answered that the sweep is over
             log_is_complete = self._on_disk.is_complete
             in_trackers = self._announcer.close_trackers()
-            in_files = self._missing_in_files(self._proposer.close(), log_is_complete=log_is_complete)
+            if not log_is_complete:
+                logger.error("%s: %s", self._plan.folder, NO_LAST_STATE)
             late = self._addresses()  # a short sweep ends before the first delivery, which creates its run
-            if missing := [*in_files, *in_trackers]:
+            if missing := [*([] if log_is_complete else [NO_LAST_STATE]), *in_trackers]:
                 late["missing"] = missing
             self.summary |= late
-            write_summary(self._plan.summary_file, self.summary)  # after the study: who reads both takes the later one
+            write_summary(self._plan.summary_file, self.summary)  # after the log: who reads both takes the later one
             in_storage = self._mirror.close() if self._mirror is not None else ""
             if in_storage:
                 logger.error("%s; this sends the rest: %s", in_storage, self._plan.how_to_resume())
@@ -68,16 +69,3 @@ class Conclusion:
 
     def _addresses(self) -> dict[str, Any]:
         return {tracker.name: tracker.address for tracker in self._announcer.trackers}
-
-    def _missing_in_files(self, missing_trials: int, *, log_is_complete: bool) -> list[str]:
-        """Say, and return, what the sweep's files lack: trials in the study, or the state in the log."""
-        missing = []
-        if missing_trials:
-            missing.append(f"{STUDY_FILE} does not have {missing_trials} trials in full")
-        if not log_is_complete:
-            missing.append(f"{STATE_LOG} does not have the last state")
-        if missing:
-            # A resume takes the study's trials from the log, and so cannot help if the log lacks the last state.
-            fix = f"; this writes them: {self._plan.how_to_resume()}" if log_is_complete else ""
-            logger.error("%s: %s%s", self._plan.folder, " and ".join(missing), fix)
-        return missing

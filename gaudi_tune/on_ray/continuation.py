@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.files import GROUPS_FOLDER, LOCK_FILE, OWNER_FILE, STUDY_FILE, SWEEP_FILE
+from gaudi_tune.base.files import GROUPS_FOLDER, LOCK_FILE, OWNER_FILE, SWEEP_FILE
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.tune_files import SET_ASIDE
 from gaudi_tune.show.trackers.outbox import STATE_FILE, begin_again, tracked_at
@@ -19,9 +19,9 @@ without it counts as no sweep."""
 
 def take_over(plan: Plan) -> None:
     """Make the folder of a resumed sweep its own: copy it if it is elsewhere, and under another name, or in another
-    tracking store, let the sweep have a new study and new runs.
+    tracking store, let the sweep have new runs.
 
-    The state of the sweep was read, so the study can be written again; the outbox has all that MLflow was told.
+    The outbox has all that MLflow was told.
 
     Raises:
         SweepError: The sweep runs, or its folder cannot be copied. What was copied is removed.
@@ -30,9 +30,6 @@ def take_over(plan: Plan) -> None:
     is_renamed = read_sweep_file(source, may_be_renamed=True).options["name"] != plan.name
     if source != plan.folder:
         _copy(plan)
-    if is_renamed:
-        for file in plan.folder.glob(f"{STUDY_FILE}*"):
-            file.unlink()
     if is_renamed or tracked_at(plan.folder) not in (None, plan.tracking_uri):
         (plan.folder / STATE_FILE).unlink(missing_ok=True)
         begin_again(plan.folder, plan.name, plan.tracking_uri, plan.experiment.name, plan.origin)

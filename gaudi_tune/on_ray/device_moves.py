@@ -49,7 +49,7 @@ class DeviceMoves:
             return
         trial_state = self._state.trials[number_of(trial)]
         self._growth.measure(self._state, trial_state)
-        to_begin = self._proposer.proposed < self._state.num_trials and not self._growth.has_grown
+        to_begin = self._proposer.n_proposed < self._state.num_trials and not self._growth.has_grown
         if to_begin or others_pause:
             return
         promoted = len(self._policy.next_trials(self._state))

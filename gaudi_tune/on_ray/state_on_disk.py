@@ -13,7 +13,7 @@ from ray.tune.experiment import Trial
 from typing_extensions import override
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.files import STATE_LOG
+from gaudi_tune.base.files import STATE_LOG, STUDY_FILE
 from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.on_ray.given.user_callback import UserCallback
 from gaudi_tune.on_ray.scheduler import SweepScheduler
@@ -23,6 +23,7 @@ from gaudi_tune.private.tune_state import Paced, StateKeeper
 from gaudi_tune.sweep.record.state_log import StateLog, pack
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.search.proposer import Proposer
+from gaudi_tune.sweep.search.study_file import StudyFile
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         self._callbacks = callbacks
         self._flush_trackers = flush_trackers
         self._log, self._logged_trials = StateLog(folder), dict[str, Any]()  # as Tune wrote them
+        self._study_file = StudyFile(folder / STUDY_FILE, folder.name)
         self._thread = ThreadPoolExecutor(1, "state")
         self._writing: Future[None] | None = None
         """What is being written, or was written last."""
@@ -108,6 +110,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
     def _write(self, record: bytes) -> None:
         self._flush_trackers()
         self._log.append(record)
+        self._study_file.write(self._proposer.study)
 
     def _settle(self) -> None:
         """Wait for the last record. If the disk did not take it, what has changed is written with the next one."""

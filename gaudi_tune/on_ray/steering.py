@@ -91,18 +91,18 @@ class Steering:
 
         A paused trial ends unless it is promoted, as at the end of any search.
         """
-        self._tell(SearchCut(num_trials=self._proposer.proposed))
+        self._tell(SearchCut(num_trials=self._proposer.n_proposed))
 
     def end_search(self) -> None:
         """Let no more trials of the search begin, since what proposes them has no more."""
-        number = self._proposer.proposed
+        number = self._proposer.n_proposed
         keep_num_samples(self._plan.folder, number)
         self._tell(SearchExhausted(num_trials=number, source=self._plan.options.search))
 
     def _end(self) -> str:
         waiting = len(self._proposer.requested_configs)
         self._proposer.requested_configs.clear()
-        self._want_trials(self._proposer.proposed, "end after the running trials")
+        self._want_trials(self._proposer.n_proposed, "end after the running trials")
         rest = ", then the confirmation" if self._state.seeds else ""
         dropped = f"; {counted(waiting, 'configuration')} that waited will not be tried" if waiting else ""
         return f"no more trials begin: those that run end as the scheduler decides{rest}{dropped}"

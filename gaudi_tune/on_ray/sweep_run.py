@@ -230,7 +230,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         if time.monotonic() - self._freed_at >= FREE_EVERY_S:
             free_orphans()
             self._freed_at = time.monotonic()
-        has_trials_to_begin = self.searcher.proposer.proposed < self.state.num_trials
+        has_trials_to_begin = self.searcher.proposer.n_proposed < self.state.num_trials
         if has_trials_to_begin and self.stopping.no_more_trials(self.state, self.plan.groups):
             self.steering.cut_search()
         if self.mirror is not None and self.mirror.rival_host:

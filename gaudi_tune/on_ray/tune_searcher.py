@@ -99,7 +99,6 @@ class TuneSearcher(KeptInProcess, Searcher):
             return self._suggest_confirmation(trial_id, has_no_group=has_no_group)
         if has_no_group:
             return None
-        proposer.open()  # before the rest: that it cannot be opened is no fault of what the user gave
         try:
             suggestion = self._ask_source(trial_id, training)
             if suggestion == Searcher.FINISHED:

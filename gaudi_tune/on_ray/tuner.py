@@ -243,7 +243,6 @@ class SweepTuner(tune.Tuner):
             Exception: It is damaged. Each kind of damage raises its own.
         """
         read_kept_state(self.plan.stored_folder, self.run.on_disk.restore, as_data=True)
-        self.run.searcher.proposer.check_restored_study()
         summarise(self.plan, self.run.state, {})  # as the end of the sweep does
         search_of(self.plan, self.run.state)
         return self.run.state

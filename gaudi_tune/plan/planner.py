@@ -25,8 +25,6 @@ from gaudi_tune.show.trackers.store import tracking_uri
 from gaudi_tune.sweep.record.sweep_file import name_for
 
 if TYPE_CHECKING:
-    from optuna.storages import BaseStorage
-
     from gaudi_tune.sweep.search.proposer import Proposer
 
 
@@ -110,15 +108,12 @@ def check_given(options: SweepOptions, objects: GivenObjects) -> None:
             raise SweepError(f"--resume {options.resume}: the sweep has --{option} {named}; leave {kind} out")
 
 
-def make_proposer(
-    plan: Plan, storage: BaseStorage | None = None, on_error: Callable[[BaseException], object] | None = None
-) -> Proposer:
-    """Return what proposes the trials of a plan. Its study is in ``storage``, or by default in the sweep's folder.
+def make_proposer(plan: Plan, on_error: Callable[[BaseException], object] | None = None) -> Proposer:
+    """Return what proposes the trials of a plan.
 
     ``on_error`` takes errors of the user's sampler; without it they are raised.
     """
     from gaudi_tune.sweep.search.proposer import Proposer, raised
-    from gaudi_tune.sweep.search.stored_study import study_address
 
     return Proposer(
         plan.experiment.search_space,
@@ -126,8 +121,6 @@ def make_proposer(
         baseline=plan.experiment.baseline,
         sampler="random" if plan.objects.search_alg is not None else plan.objects.sampler or plan.options.search,
         seed=plan.options.seed,
-        study_name=plan.name,
-        storage=storage or study_address(plan.folder),
         trial_seed=plan.options.trial_seed,
         learned=plan.learned,
         on_error=on_error or raised,

@@ -25,7 +25,6 @@ MAX_THREADS = 8
 VIEWED_BYTES = {
     SWEEP_FILE: MAX_JSON_BYTES,
     files.SUMMARY_FILE: MAX_JSON_BYTES,
-    files.STUDY_FILE: 2**28,
     files.STATE_LOG: 2**28,
     files.OUTBOX_FILE: 2**20,  # its first line names the tracking store
 }

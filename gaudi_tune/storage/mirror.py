@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import io
 import logging
-import sqlite3
-import tempfile
 import threading
 import time
 import zlib
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
 from gaudi_tune.base.errors import first_line
-from gaudi_tune.base.files import GROUPS_FOLDER, LOCK_FILE, OWNER_FILE, STATE_LOG, STUDY_FILE
+from gaudi_tune.base.files import GROUPS_FOLDER, LOCK_FILE, OWNER_FILE, STATE_LOG
 from gaudi_tune.storage.owner import BEAT_S, Owner, owner_in, take
 from gaudi_tune.storage.remote import Remote, here
 from gaudi_tune.training.checkpoint import SEAL_FILE, read_seal
@@ -32,7 +30,7 @@ GIVE_UP_AFTER_S = 60.0
 """How long the end of a sweep waits for a storage that accepts nothing."""
 MOST_COMPARED = 2**20
 """The size in bytes of the largest file whose content is compared to see whether it has changed."""
-NOT_COPIED = (LOCK_FILE, OWNER_FILE, f"{GROUPS_FOLDER}/", f"{STUDY_FILE}-", "set-aside-")
+NOT_COPIED = (LOCK_FILE, OWNER_FILE, f"{GROUPS_FOLDER}/", "set-aside-")
 """How the names of files begin that concern this machine only, are unfinished or are not needed."""
 
 
@@ -49,7 +47,7 @@ class _TakenOverError(Exception):
 class Mirror:
     """Brings the folder of a sweep to a storage and keeps trying if that fails, in this order:
 
-    1. whole checkpoints, each with its seal last, then the study, then all other files;
+    1. whole checkpoints, each with its seal last, then all other files;
     2. the log of the state as it was before step 1, so that every checkpoint that it names is in the storage;
     3. deletions: what is no longer in the folder is deleted from the storage.
     """
@@ -128,8 +126,8 @@ class Mirror:
         lost_trials = set[str]()
         for name in sorted((name for name, version in files.items() if self._sent.get(name) != version), key=_turn):
             try:
-                source = self._here.open(name) if name != STUDY_FILE else _study_copy(self._folder / name)
-            except (FileNotFoundError, sqlite3.Error):  # it was just removed; the log has all that a locked study has
+                source = self._here.open(name)
+            except FileNotFoundError:  # it was just removed
                 lost_trials.add(name.partition("/")[0])
                 continue
             with source:
@@ -213,18 +211,6 @@ def _place(name: str) -> str:
 
 
 def _turn(name: str) -> tuple[object, ...]:
-    """Return what files are sorted by: checkpoints first, each with its seal last, then the study."""
+    """Return what files are sorted by: checkpoints first, each with its seal last."""
     place = _place(name)
-    return place == name, name != STUDY_FILE, place, name.endswith(f"/{SEAL_FILE}"), name
-
-
-def _study_copy(file: Path) -> BinaryIO:
-    """Return a copy of the study's database, which SQLite makes between two transactions."""
-    with tempfile.TemporaryDirectory() as temporary:
-        copy = Path(temporary, STUDY_FILE)
-        with (
-            closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as source,
-            closing(sqlite3.connect(copy)) as target,
-        ):
-            source.backup(target)
-        return copy.open("rb")  # an open file outlasts its folder
+    return place == name, place, name.endswith(f"/{SEAL_FILE}"), name

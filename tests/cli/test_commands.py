@@ -19,7 +19,7 @@ import pytest
 from ray import tune
 
 from gaudi_tune import Experiment, SweepError, SweepOptions, build_tuner
-from gaudi_tune.base.files import STUDY_FILE
+from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.base.process import version_of
 from gaudi_tune.cli.commands import main
 from gaudi_tune.cli.experiment_script import load_experiment
@@ -37,7 +37,7 @@ from gaudi_tune.show.trackers.store import MLFLOW_UI
 from gaudi_tune.sweep.record.events import Ending, SweepEnding
 from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.outcome import why_diverged
-from gaudi_tune.sweep.record.state_log import StateLog, pack
+from gaudi_tune.sweep.record.state_log import StateLog, pack, read_log
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
 from tests.helpers.earlier_sweeps import earlier_sweep
 from tests.helpers.fed_state import Fed
@@ -90,7 +90,6 @@ def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None,
             else:
                 fed.end(number)
             proposer.ended(fed.state.trials[number])
-    assert proposer.study is not None  # everything is written
     tune_part = {"trials": {f"id{n}": (json.dumps({"experiment_tag": str(n)}), "{}") for n in fed.state.trials}}
     study_part, scheduler_part = proposer.record.snapshot(everything=True), SweepTuner(plan).run.scheduler.get_state()
     parts = {**fed.state.snapshot(), "tune": tune_part, "study": study_part, "scheduler": scheduler_part}
@@ -159,7 +158,7 @@ def test_show_and_ls_say_in_a_line_what_the_files_of_a_sweep_lack(
     storage: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = kept(storage, "done", 0.1, 0.8, num_samples=2, confirm=0)
-    gaps = ["optuna.db does not have 2 trials in full", "state.log does not have the last state"]
+    gaps = ["MLflow does not have 2 trials in full", "state.log does not have the last state"]
     write_summary(plan.summary_file, {**json.loads(plan.summary_file.read_text()), "missing": gaps})
     assert said(capsys, "ls", str(storage)).splitlines()[1].endswith(f" finished; {gaps[0]}; {gaps[1]}")
     lines = said(capsys, "show", str(plan.folder)).splitlines()
@@ -226,11 +225,11 @@ def test_the_summary_has_the_trials_as_the_study_has_them(
     storage: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any]
 ) -> None:
     plan = kept(storage, "early", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("--patience 1", 0), **options)
-    study = plan.folder / STUDY_FILE
+    log = plan.folder / STATE_LOG
     of_summary = said(capsys, "show", str(plan.folder))
-    os.utime(plan.summary_file, (0, 0))  # the study was written later
+    os.utime(plan.summary_file, (0, 0))  # the log was written later
     assert said(capsys, "show", str(plan.folder)) == of_summary
-    study.unlink()
+    log.unlink()
     assert said(capsys, "show", str(plan.folder)) == of_summary, "an old summary is better than none"
 
 
@@ -269,8 +268,9 @@ def test_a_sweep_killed_after_a_resume_is_shown_from_study_and_log(
     folder = kept(storage, "early", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("Ctrl-C", 130)).folder
     assert "best        trial 003: score 0.4" in said(capsys, "show", str(folder))
     reopen_summary(folder)
-    os.utime(folder / STUDY_FILE, times=(time.time() + 60, time.time() + 60))
-    StateLog(folder).append(pack({"sweep": {"trials": {3: {"status": "paused"}}}}, paused=[3]))
+    study_part = read_log(folder)["study"]
+    StateLog(folder).append(pack({"study": study_part}, paused=[3]))
+    os.utime(folder / STATE_LOG, times=(time.time() + 60, time.time() + 60))
     text = said(capsys, "show", str(folder))
     assert "best so far trial 003: score 0.4" in text
     assert "003    0.4    1        paused    x=" in text

@@ -7,22 +7,21 @@ import json
 import os
 import pickle
 import shutil
-import sqlite3
 import sys
 from collections.abc import Callable, Collection
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gaudi_tune import SweepOptions
-from gaudi_tune.base.files import LOCK_FILE, STATE_LOG, STUDY_FILE, SUMMARY_FILE, SWEEP_FILE
+from gaudi_tune.base.files import LOCK_FILE, STATE_LOG, SUMMARY_FILE, SWEEP_FILE
 from gaudi_tune.cli.commands import main
 from gaudi_tune.cli.run import run
 from gaudi_tune.show.summary import reopen_summary
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE, STATE_FILE
 from gaudi_tune.sweep.record.events import Ending
+from gaudi_tune.sweep.record.state_log import StateLog, pack, read_log
 from tests.cli.test_commands import kept, process  # noqa: F401
 from tests.helpers.quadratic import QUADRATIC
 
@@ -76,32 +75,30 @@ def replace_by(file: str, content: bytes) -> Damage:
     return damage
 
 
-def in_study(*commands: str) -> Damage:
-    """Return what runs commands of SQL in the study."""
+def in_trials(alter: Callable[[dict[str, Any]], object]) -> Damage:
+    """Return what alters the trials of the study in the log."""
 
     def damage(folder: Path) -> None:
-        with closing(sqlite3.connect(folder / STUDY_FILE)) as study:
-            for command in commands:
-                study.execute(command)
-            study.commit()
+        parts = read_log(folder)
+        for trial in parts["study"]["trials"].values():
+            alter(trial)
+        StateLog(folder).append(pack(parts))
 
     return damage
 
 
 def leave_pickles(folder: Path) -> None:
     """Put a pickle wherever one could be."""
+    as_text = {"_type": "CLOUDPICKLE_FALLBACK", "value": PICKLE.hex()}
+    in_trials(lambda trial: trial["user_attrs"].update(failure=as_text))(folder)
     names = ("searcher-state-9999.pkl", "search_gen_state-9999.json", "callback-states-9999.pkl", "tuner.pkl")
-    for name in (*names, "experiment_state-9999.json", "trainer.pkl", STATE_LOG, LOCK_FILE, RECORDS_FILE, STATE_FILE):
+    for name in (*names, "experiment_state-9999.json", "trainer.pkl", LOCK_FILE, RECORDS_FILE, STATE_FILE):
         (folder / name).write_bytes(PICKLE)
     checkpoint = folder / "trial-001" / "checkpoint_000000"
     checkpoint.mkdir(parents=True)
     for name in ("model.pt", "data.pkl", ".metadata.json", "epoch.txt"):
         (checkpoint / name).write_bytes(PICKLE)
     (folder / "trial-001" / "params.pkl").write_bytes(PICKLE)
-    as_text = json.dumps({"_type": "CLOUDPICKLE_FALLBACK", "value": PICKLE.hex()}).replace("'", "''")
-    for table in ("trial_user_attributes", "trial_system_attributes", "study_user_attributes"):
-        in_study(f"UPDATE {table} SET value_json = '{as_text}'")(folder)
-    in_study(f"INSERT INTO study_system_attributes (study_id, key, value_json) VALUES (1, 'a', '{as_text}')")(folder)
 
 
 def name_modules(folder: Path) -> None:
@@ -116,7 +113,7 @@ def name_modules(folder: Path) -> None:
     script = str(folder.parent.parent / f"{name}.py")
     change(SWEEP_FILE, script=script, space={name: [f"{name}.mark"]}, experiment="quadratic")(folder)
     kind = json.dumps({"name": f"{name}.mark", "attributes": {}})
-    in_study(f"UPDATE trial_params SET distribution_json = '{kind}'")(folder)
+    in_trials(lambda trial: trial.update(ranges={"x": kind}))(folder)
     record = {"version": 1, "kind": f"{name}.mark", "run": "", "time_ms": 1}
     (folder / RECORDS_FILE).write_text(json.dumps(record) + "\n")
 
@@ -128,44 +125,8 @@ def write_commands(folder: Path) -> None:
     ended = {"why": COMMANDS, "status": 0, "option": COMMANDS}
     change(SUMMARY_FILE, failed=COMMANDS, ended_early=ended, mlflow=COMMANDS, missing=[COMMANDS])(folder)
     change(SUMMARY_FILE, best={"config": {COMMANDS: COMMANDS}, "value": COMMANDS, "trial": 1, "load": COMMANDS})(folder)
-    attribute = json.dumps(COMMANDS)
-    in_study(
-        f"UPDATE trial_params SET param_name = '{COMMANDS[:-1]}'",
-        f"INSERT INTO trial_user_attributes (trial_id, key, value_json) VALUES (1, 'failure', '{attribute}')",
-    )(folder)
-
-
-def leave_wal(folder: Path) -> None:
-    """Leave a database as a killed process does that wrote it in SQLite's other mode."""
-    study = folder / STUDY_FILE
-    there = folder.parent.parent / "wal"
-    there.mkdir()
-    shutil.copy(study, there / STUDY_FILE)
-    with closing(sqlite3.connect(there / STUDY_FILE)) as database:
-        database.execute("PRAGMA journal_mode=WAL")
-        database.execute("UPDATE trials SET state = 'FAIL' WHERE number = 1")
-        database.commit()
-        for part in ("", "-wal"):
-            shutil.copy(f"{there / STUDY_FILE}{part}", f"{study}{part}")
-
-
-def leave_journal(folder: Path) -> None:
-    """Leave a database as a killed process does that was writing it."""
-    study = folder / STUDY_FILE
-    there = folder.parent.parent / "journal"
-    there.mkdir()
-    shutil.copy(study, there / STUDY_FILE)
-    with closing(sqlite3.connect(there / STUDY_FILE, isolation_level=None)) as database:
-        database.execute("PRAGMA cache_spill = 1")
-        database.execute("PRAGMA cache_size = 1")
-        database.execute("BEGIN")
-        database.execute("UPDATE trials SET state = 'FAIL'")
-        for _ in range(200):
-            database.execute(
-                "INSERT INTO trial_user_attributes (trial_id, key, value_json) SELECT 1, random(), hex(zeroblob(900))"
-            )
-        for part in ("", "-journal"):
-            shutil.copy(f"{there / STUDY_FILE}{part}", f"{study}{part}")
+    in_trials(lambda trial: trial["user_attrs"].update(failure=COMMANDS))(folder)
+    in_trials(lambda trial: trial.update({part: {COMMANDS: trial[part]["x"]} for part in ("params", "ranges")}))(folder)
 
 
 DAMAGES: dict[str, Damage] = {
@@ -177,25 +138,20 @@ DAMAGES: dict[str, Damage] = {
     "summary that is a list": replace_by(SUMMARY_FILE, b"[]"),
     "file with odd options": change_options(num_samples=None, seed=[], settings=3, storage=[], seeds={}),
     "file that is torn": replace_by(SWEEP_FILE, b'{"version": '),
-    "study that is no database": replace_by(STUDY_FILE, b"no database"),
-    "study that is empty": replace_by(STUDY_FILE, b""),
-    "study without a table": in_study("DROP TABLE trial_params"),
-    "study with a log of writes": leave_wal,
-    "study with a journal": leave_journal,
+    "log of pickles": replace_by(STATE_LOG, PICKLE),
+    "log without values": in_trials(lambda trial: trial.pop("params")),
+    "log that is cut off": lambda folder: replace_by(STATE_LOG, (folder / STATE_LOG).read_bytes()[:-9])(folder),
     "log of zeros": replace_by(STATE_LOG, bytes(100)),
     "log that is gone": lambda folder: (folder / STATE_LOG).unlink(),
 }
 READERS = {
     "summary": ("ls", "show", "new", "baseline", "resume"),
     "file": ("ls", "show --json", "rerun", "learn from", "resume"),
-    "study": ("ls", "show", "learn from", "baseline of a trial", "resume"),
-    "log": ("show", "resume"),
+    "log": ("ls", "show", "learn from", "baseline of a trial", "resume"),
 }
 """Who reads the file that the first word of a damage names. All read what any other damage concerns."""
 EXPECTED: dict[str, tuple[str, int, str]] = {
-    "study that is no database": ("show", 2, "optuna.db cannot be read (DatabaseError"),
-    "study without a table": ("resume", 0, "2 of 5 trials have ended"),
-    "study that is empty": ("show", 0, "killed, 2 of 5 trials"),
+    "log without values": ("show", 2, "state.log cannot be read (KeyError: 'params')"),
     "log of zeros": ("resume", 2, "its state cannot be read in full"),
     "log that is gone": ("resume", 2, "its state cannot be read in full (there is no state.log)"),
 }
@@ -206,13 +162,13 @@ FOR_ALL = [name for name in DAMAGES if name.split()[0] not in READERS]
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sweep that was killed after it had been resumed, so that readers need its study, its log and its summary."""
+    """A sweep that was killed after it had been resumed, so that readers need its log and its summary."""
     storage = tmp_path_factory.mktemp("original") / "results"
     os.environ.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{storage.parent}/mlflow.db")
     folder = kept(storage, NAME, 0.2, 0.3, 0.4, num_samples=5, ending=Ending("Ctrl-C", 130)).folder
     reopen_summary(folder)
     after = (folder / SUMMARY_FILE).stat().st_mtime + 60
-    os.utime(folder / STUDY_FILE, (after, after))
+    os.utime(folder / STATE_LOG, (after, after))
     return folder
 
 
@@ -269,9 +225,8 @@ def test_readers_of_a_damaged_sweep_run_nothing_and_write_nothing(
     for folder in (NAME, "sound"):
         shutil.copytree(original, storage / folder)
     change_options(name="sound")(storage / "sound")
-    in_study("UPDATE studies SET study_name = 'sound'")(storage / "sound")
     for folder in ("sound", *([NAME] if ended else [])):
-        os.utime(storage / folder / STUDY_FILE, (0, 0))  # so that the summary counts
+        os.utime(storage / folder / STATE_LOG, (0, 0))  # so that the summary counts
     DAMAGES[name](storage / NAME)
     before = contents(storage)
     capsys.readouterr()

@@ -9,6 +9,7 @@ from typing import Any
 from gaudi_tune import Experiment, SweepOptions
 from gaudi_tune.define.options import resumed
 from gaudi_tune.plan.planner import make_plan, make_proposer
+from gaudi_tune.sweep.record.state_log import StateLog, pack
 from gaudi_tune.sweep.record.sweep_file import sweep_to_resume, write_sweep_file
 from tests.helpers.searchers import Sweep
 
@@ -27,7 +28,7 @@ def earlier_sweep(
         config = proposer.propose(str(number))
         assert isinstance(config, dict)
         sweep.end(str(number), {plan.experiment.metric: score(config), "epoch": 1})
-    assert proposer.study is not None  # everything is written
+    StateLog(plan.folder).append(pack({"study": proposer.record.snapshot(everything=True)}))
 
 
 def options_of_sweep(experiment: str, given: SweepOptions, tracking_uri: str) -> SweepOptions:

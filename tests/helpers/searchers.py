@@ -35,8 +35,8 @@ ERROR = Failure(FailureKind.LOOP_ERROR, "ValueError: an error")
 
 def searcher_in(folder: Path, space: Any = SPACE, budget: Budget = BUDGET, **changes: Any) -> Proposer:
     arguments: dict[str, Any] = {"baseline": BASELINE, "sampler": "gp", "seed": 0}
-    arguments |= {"objectives": [SCORE], "storage": f"sqlite:///{folder}/optuna.db", **changes}
-    proposer = Proposer(SearchSpace(space), study_name="a-sweep", **arguments)
+    arguments |= {"objectives": [SCORE], **changes}
+    proposer = Proposer(SearchSpace(space), **arguments)
     _sweeps[proposer] = Sweep(proposer, budget)
     return proposer
 
@@ -162,6 +162,5 @@ def restored(snapshot: Path, **changes: Any) -> Proposer:
 
 
 def crashed(proposer: Proposer, snapshot: Path, **changes: Any) -> Proposer:
-    """A proposer of a new process that has what was kept, and the database, to which all had been written."""
-    assert proposer.study is not None  # which waits for that
+    """A proposer of a new process that has what was kept."""
     return restored(snapshot, **changes)

@@ -9,6 +9,7 @@ import pytest
 
 from gaudi_tune import SweepOptions
 from gaudi_tune.on_ray import conclusion
+from gaudi_tune.on_ray.state_on_disk import StateOnDisk
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
@@ -42,20 +43,19 @@ def test_a_trackers_failure_by_given_code_is_in_summary_and_status(run: SweepRun
     assert exit_status({**summary, "complete": True, "failed": None}) == 1
 
 
-def test_the_summary_is_written_after_the_study(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_summary_is_written_after_the_log(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``show`` reads the later one, and the study does not know that a failed trial counts with what it saved."""
     plan = make_plan(QUADRATIC, SweepOptions(name="ended", storage=storage, device="cpu", epochs=1))
     plan.folder.mkdir(parents=True)
     run = SweepTuner(plan, trackers=[]).run
     run.state.device_time.begin()
-    written, proposer = list[str](), run.searcher.proposer
-    close = proposer.close
+    written = list[str]()
 
-    def close_study() -> int:
-        written.append("study")
-        return close()
+    def wait_for_log(on_disk: StateOnDisk) -> bool:
+        written.append("log")
+        return False
 
     monkeypatch.setattr(conclusion, "write_summary", lambda *_: written.append("summary"))
-    monkeypatch.setattr(proposer, "close", close_study)
-    run.conclusion.write()
-    assert written == ["summary", "study", "summary"]
+    monkeypatch.setattr(StateOnDisk, "is_complete", property(wait_for_log))
+    assert run.conclusion.write()["missing"] == ["state.log does not have the last state"]
+    assert written == ["summary", "log", "summary"]

@@ -16,12 +16,12 @@ import pytest
 
 from gaudi_tune import Experiment, build_tuner
 from gaudi_tune.base.failure import Failure, FailureKind
-from gaudi_tune.base.files import STUDY_FILE
 from gaudi_tune.on_ray.tune_files import results_so_far
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.show.trackers.tracker import TRACKERS
 from gaudi_tune.sweep.record.device_time import LOST
 from gaudi_tune.sweep.search.sampler_view import ran_out_of_memory
+from gaudi_tune.sweep.search.stored_study import stored_trials
 from tests.helpers.groups import in_one_group
 from tests.helpers.json_lines import JsonLinesTracker
 from tests.helpers.loops import failing
@@ -107,9 +107,9 @@ def test_mlflow_and_the_study_have_the_kinds(sweep: SweepTuner, folder: Path) ->
     tags = {int(run.data.tags["trial"]): run.data.tags for run in runs}
     expected = [kind and kind.value for kind in KINDS.values()]
     assert [tags[number].get("failure_kind") for number in sorted(tags)] == expected
-    study = optuna.load_study(study_name=folder.name, storage=f"sqlite:///{folder / STUDY_FILE}")
-    assert [trial.user_attrs.get("failure_kind") for trial in study.trials] == expected
-    assert [ran_out_of_memory(trial) for trial in study.trials] == [kind == "out of memory" for kind in expected]
+    trials = stored_trials(folder)
+    assert [trial.user_attrs.get("failure_kind") for trial in trials] == expected
+    assert [ran_out_of_memory(trial) for trial in trials] == [kind == "out of memory" for kind in expected]
 
 
 def test_the_record_of_what_a_loop_did_is_whole(sweep: SweepTuner, folder: Path) -> None:

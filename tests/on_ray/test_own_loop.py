@@ -111,7 +111,7 @@ def test_a_space_without_a_range_is_an_error(space: dict[str, Any], storage: Pat
 def test_without_a_baseline_the_sampler_proposes_the_first(storage: Path) -> None:
     storage.mkdir()
     experiment = Experiment(train_loop=quadratic, space={"x": tune.uniform(-1.0, 1.0)}, metric="score")
-    first: Any = make_proposer(plan_of(experiment, storage), optuna.storages.InMemoryStorage()).propose("a")
+    first: Any = make_proposer(plan_of(experiment, storage)).propose("a")
     assert set(first) == {"x", "seed"}
     assert -1 <= first["x"] <= 1
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
-import optuna
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from optuna.trial import TrialState
@@ -21,8 +20,8 @@ from optuna.trial import TrialState
 from experiments.tune_bert import EXPERIMENT
 from gaudi_tune import build_tuner
 from gaudi_tune.base import names
-from gaudi_tune.base.files import STUDY_FILE
 from gaudi_tune.show.trackers.trial_run import PARAM_METRIC_PREFIX
+from gaudi_tune.sweep.search.stored_study import stored_trials
 from tests.helpers.loops import noting_the_optimizer
 from trainables.bert import BertConfig
 
@@ -39,8 +38,8 @@ def test_the_recorded_learning_rate_is_the_optimizers(ray_here: None, tmp_path: 
         num_samples=6, epochs=5, seed=3, settings=SMALL, device="cpu", checkpoint_budget="1KB",
     ).fit()  # fmt: skip
     assert not results.errors
-    study = optuna.load_study(study_name=folder.name, storage=f"sqlite:///{folder / STUDY_FILE}")
-    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 6
+    trials = stored_trials(folder)
+    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 6
     there = {str(place) for place in folder.glob("trial-*/checkpoint_*")}
     assert {result.checkpoint.path for result in results if result.checkpoint} <= there
 

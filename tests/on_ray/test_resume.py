@@ -20,12 +20,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.files import STATE_LOG, STUDY_FILE
+from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.on_ray.tune_files import CONTROLLER, FILES, PROPOSALS, PUT_BACK, put_back, read_kept_state
 from gaudi_tune.sweep.record.events import TERMINATED
 from gaudi_tune.sweep.record.state_log import StateLog, pack, read_log
-from gaudi_tune.sweep.search.stored_study import stored_trials, study_address
-from gaudi_tune.sweep.search.study_record import PARTS, KeptStudy, StudyRecord
 from tests.helpers.fed_state import Fed
 from tests.helpers.state_records import records_in
 from tests.tools.faults.check import check
@@ -224,21 +222,6 @@ def test_a_dry_run_reads_the_same_from_the_log_and_runs_nothing(disturbed: Sweep
         assert repr(as_data[name]) == repr(in_full[name])  # texts, because NaN differs from itself
     assert as_data["tune"]["trials"] == in_full["tune"]["trials"]
     assert read_kept_state(disturbed.folder, Fed().state.restore, as_data=True).numbers
-
-
-def test_a_study_that_is_gone_or_damaged_is_written_again_from_the_log(disturbed: Sweep, tmp_path: Path) -> None:
-    def contents(folder: Path) -> list[list[Any]]:
-        return [[getattr(trial, part) for part in PARTS] for trial in stored_trials(folder)]
-
-    before = contents(disturbed.folder)
-    assert len(before) >= TRIALS
-    there = shutil.copytree(disturbed.folder, tmp_path / disturbed.name)
-    for spoil in (lambda file: file.write_bytes(file.read_bytes()[:5000]), Path.unlink):
-        spoil(there / STUDY_FILE)
-        read_kept_state(there, accept)  # which is no error
-        kept = KeptStudy.from_snapshot(read_log(there)["study"])
-        assert StudyRecord(study_address(there), there.name, ["maximize"], kept).close() == 0
-        assert contents(there) == before
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -19,6 +19,8 @@ import mlflow
 import optuna
 import pytest
 from mlflow.entities import Run
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 from optuna_dashboard import wsgi
 from ray import tune
@@ -190,39 +192,39 @@ def test_a_trial_that_says_done_has_finished(
     run = runs[1][5]
     assert (outcome, run.data.tags["status"], run.info.status) == ("finished", "finished", "FINISHED")
     assert summary["counts"]["stopped early"] == 1  # the one whose loop returned
-    study = optuna.load_study(study_name=folder.name, storage=f"sqlite:///{folder / STUDY_FILE}")
-    assert study.trials[5].state == TrialState.COMPLETE
+    trials = stored_trials(folder)
+    assert trials[5].state == TrialState.COMPLETE
 
 
 def test_the_study_knows_how_every_trial_ended(results: tune.ResultGrid, folder: Path, summary: dict[str, Any]) -> None:
-    study = optuna.load_study(study_name=folder.name, storage=f"sqlite:///{folder / STUDY_FILE}")
-    states = [trial.state for trial in study.trials]
+    trials = stored_trials(folder)
+    states = [trial.state for trial in trials]
     assert states[0] == TrialState.COMPLETE
-    assert study.trials[0].params == {"x": 0.9}  # the baseline
+    assert trials[0].params == {"x": 0.9}  # the baseline
     assert states[1] == states[2] == states[4] == TrialState.FAIL
     assert states[3] == TrialState.PRUNED  # its loop returned before the budget was spent
     told = [states.count(state) for state in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)]
     assert told == [summary["counts"].get(kind, 0) for kind in ("finished", "stopped early", "failed")]
     ended = [result.metrics["epoch"] for result in sorted(results, key=lambda r: str(r.path)) if result.metrics]
-    assert [max(trial.intermediate_values) for trial in study.trials] == ended
+    assert [max(trial.intermediate_values) for trial in trials] == ended
 
 
 def test_it_tries_first_what_was_good_in_an_earlier_sweep(runs: tuple[Run, list[Run]], folder: Path) -> None:
     learned = json.loads((folder / "sweep.json").read_text())["learned"]
-    study = optuna.load_study(study_name=folder.name, storage=f"sqlite:///{folder / STUDY_FILE}")
-    assert [trial.params for trial in study.trials[1:6]] == learned
+    trials = stored_trials(folder)
+    assert [trial.params for trial in trials[1:6]] == learned
     assert learned == sorted(learned, key=lambda config: abs(config["x"] + 0.5))
     assert runs[0].data.params["learn_from"] == "earlier"
 
 
 def test_optunas_dashboard_opens_the_study(results: tune.ResultGrid, folder: Path) -> None:
-    pages = Client(wsgi(f"sqlite:///{folder / STUDY_FILE}"))
+    pages = Client(wsgi(JournalStorage(JournalFileBackend(str(folder / STUDY_FILE)))))
     (study,) = pages.get("/api/studies").get_json()["study_summaries"]
     assert study["study_name"] == folder.name
     trials = pages.get(f"/api/studies/{study['study_id']}?after=0").get_json()["trials"]
-    states = [trial["state"] for trial in trials]
-    assert states[:4] == ["Complete", "Fail", "Fail", "Pruned"]
-    assert len(states) == 8
+    assert Counter(trial["state"] for trial in trials) == Counter(
+        trial.state.name.capitalize() for trial in stored_trials(folder)
+    )
 
 
 def test_mlflow_has_a_run_for_the_sweep_and_one_for_each_trial(
@@ -426,9 +428,9 @@ def test_a_sampler_that_fails_ends_the_sweep_in_good_order(ray_here: None, tmp_p
     summary = json.loads((tmp_path / "breaks" / "summary.json").read_text())
     assert summary["ended_early"]["status"] == 1
     assert summary["counts"] == {"finished": 3}
-    study = optuna.load_study(study_name="breaks", storage=f"sqlite:///{tmp_path / 'breaks' / STUDY_FILE}")
-    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 3
-    assert tuner.run.searcher.proposer.proposed == 3, "a resumed sweep makes the fourth proposal"
+    trials = stored_trials(tmp_path / "breaks")
+    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 3
+    assert tuner.run.searcher.proposer.n_proposed == 3, "a resumed sweep makes the fourth proposal"
 
 
 def test_a_sweep_of_several_objectives_ends_with_its_front(

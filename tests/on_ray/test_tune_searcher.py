@@ -24,21 +24,16 @@ from tests.helpers.searchers import SCORE, end
 SPACE = {"x": optuna.distributions.FloatDistribution(0.0, 9.0)}
 
 
-def searcher_of(
-    state: SweepState, storage: optuna.storages.BaseStorage, count_waiting: Callable[[], int] = lambda: 0
-) -> TuneSearcher:
+def searcher_of(state: SweepState, count_waiting: Callable[[], int] = lambda: 0) -> TuneSearcher:
     proposer = Proposer(
-        SearchSpace(SPACE), objectives=[SCORE], baseline={"x": 1.0}, sampler="random", seed=0, study_name="a-sweep",
-        storage=storage,
+        SearchSpace(SPACE), objectives=[SCORE], baseline={"x": 1.0}, sampler="random", seed=0,
     )  # fmt: skip
     return TuneSearcher(proposer, state, 0, count_waiting=count_waiting, on_error=raised)
 
 
-def resumed(
-    searcher: TuneSearcher, state: SweepState, storage: optuna.storages.BaseStorage, kept: Path
-) -> TuneSearcher:
+def resumed(searcher: TuneSearcher, state: SweepState, kept: Path) -> TuneSearcher:
     """A searcher of a new process that has what was kept."""
-    again = searcher_of(state, storage)
+    again = searcher_of(state)
     again.proposer.restore_study(searcher.proposer.record.snapshot(everything=True))
     again.restore(str(kept))
     return again
@@ -46,7 +41,7 @@ def resumed(
 
 def test_the_limiter_of_tune_leaves_counting_to_the_searcher_which_knows_of_pauses() -> None:
     waiting: list[str] = []
-    searcher = searcher_of(Fed().state, optuna.storages.InMemoryStorage(), lambda: len(waiting))
+    searcher = searcher_of(Fed().state, lambda: len(waiting))
     limiter = ConcurrencyLimiter(searcher, max_concurrent=2)
     assert limiter.suggest("a") and limiter.suggest("b")
     assert limiter.suggest("c") is None
@@ -60,7 +55,7 @@ def test_the_limiter_of_tune_leaves_counting_to_the_searcher_which_knows_of_paus
 
 
 def test_it_is_finished_when_all_trials_have_ended() -> None:
-    searcher = searcher_of(Fed(trials=2).state, optuna.storages.InMemoryStorage())
+    searcher = searcher_of(Fed(trials=2).state)
     assert searcher.suggest("a") and searcher.suggest("b")
     assert searcher.suggest("c") is None
     end(searcher.proposer, "a", {"score": 0.1, "epoch": 1})
@@ -71,7 +66,7 @@ def test_it_is_finished_when_all_trials_have_ended() -> None:
 
 def test_a_sweep_that_ends_gets_no_proposal_unless_it_continues_after_all() -> None:
     state = Fed().state
-    searcher = searcher_of(state, optuna.storages.InMemoryStorage())
+    searcher = searcher_of(state)
     assert searcher.suggest("a")
     state.apply(SweepEnding(ending=Ending("for a test", 0)))
     assert searcher.suggest("b") is None
@@ -80,8 +75,8 @@ def test_a_sweep_that_ends_gets_no_proposal_unless_it_continues_after_all() -> N
 
 
 def test_the_confirmation_comes_after_the_search_and_is_known_after_a_restart(tmp_path: Path) -> None:
-    fed, storage = Fed(trials=2, confirm=1, seeds=2), optuna.storages.InMemoryStorage()
-    searcher = searcher_of(fed.state, storage)
+    fed = Fed(trials=2, confirm=1, seeds=2)
+    searcher = searcher_of(fed.state)
     searcher.set_max_concurrency(2)
     for number, score in ((1, 0.1), (2, 0.2)):
         config = searcher.suggest(f"id{number}")
@@ -102,7 +97,7 @@ def test_the_confirmation_comes_after_the_search_and_is_known_after_a_restart(tm
     ended(searcher, 3, proposed[0])
     file = tmp_path / "searcher"
     searcher.save(str(file))
-    again = resumed(searcher, fed.state, storage, file)
+    again = resumed(searcher, fed.state, file)
     again.set_max_concurrency(2)
     config = again.suggest("id5")
     assert isinstance(config, dict) and config["confirms"] == 2
@@ -122,8 +117,8 @@ def test_the_confirmation_comes_after_the_search_and_is_known_after_a_restart(tm
 
 
 def test_a_trial_that_is_proposed_again_has_the_number_that_tune_gives_it_then(tmp_path: Path) -> None:
-    fed, storage, file = Fed(trials=1, seeds=1), optuna.storages.InMemoryStorage(), tmp_path / "searcher"
-    searcher = searcher_of(fed.state, storage)
+    fed, file = Fed(trials=1, seeds=1), tmp_path / "searcher"
+    searcher = searcher_of(fed.state)
     config = searcher.suggest("id1")
     assert isinstance(config, dict)
     fed.trial(1, 0.1, outcome=None, **config)
@@ -135,8 +130,7 @@ def test_a_trial_that_is_proposed_again_has_the_number_that_tune_gives_it_then(t
     fed.state.apply(TrialsAsked(request="add 1 trial", num_trials=2))
     searcher.suggest("id3")
     assert [number_in_sweep(trial) for trial in searcher.proposer.trials()] == [1, 3]
-    assert searcher.proposer.study is not None  # everything is written
-    again = searcher_of(fed.state, storage)
+    again = searcher_of(fed.state)
     again.proposer.restore_study(kept)
     again.restore(str(file))
     again.suggest("id2")
@@ -144,7 +138,7 @@ def test_a_trial_that_is_proposed_again_has_the_number_that_tune_gives_it_then(t
 
 
 def test_the_kept_state_is_plain_json(tmp_path: Path) -> None:
-    searcher = searcher_of(Fed().state, optuna.storages.InMemoryStorage())
+    searcher = searcher_of(Fed().state)
     searcher.suggest("a")
     searcher.save(str(tmp_path / "searcher"))
     kept: dict[str, Any] = json.loads((tmp_path / "searcher").read_text())

@@ -13,7 +13,6 @@ import optuna
 import pytest
 from mlflow.tracking import MlflowClient
 from optuna.distributions import CategoricalDistribution, FloatDistribution
-from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from gaudi_tune import Experiment, SweepError, SweepOptions
@@ -54,7 +53,7 @@ def test_the_best_trials_come_first_best_first(earlier: Path) -> None:
     assert lines[known + 1] == "known   --seed 1, since 0 may propose again what they tried"
     off = [abs(config["x"] - 0.5) for config in plan.learned]
     assert off == sorted(off) and len(off) == 5 and off[-1] < 0.15
-    proposer = make_proposer(plan, InMemoryStorage())
+    proposer = make_proposer(plan)
     proposed: list[Any] = [proposer.propose(str(number)) for number in range(5)]
     assert [{"x": p["x"], "y": p["y"]} for p in proposed] == plan.learned
     assert f"trial 001  {format_params(plan.learned[0])}" in dry_run_lines(plan)
@@ -65,7 +64,7 @@ def test_no_trial_of_the_sweeps_that_it_learns_from_is_trained_again(earlier: Pa
     earlier_sweep(with_baseline, storage, lambda config: -abs(config["x"] - 0.5), trials=12)
 
     def proposals(plan: Any, number: int) -> list[Any]:
-        proposer = make_proposer(plan, InMemoryStorage())
+        proposer = make_proposer(plan)
         return [proposer.propose(str(trial)) for trial in range(number)]
 
     first = proposals(make_plan(with_baseline, SweepOptions(storage=storage, search="random", device="cpu")), 12)
@@ -102,7 +101,7 @@ def test_learning_from_a_changed_space_says_what_fits(earlier: Path) -> None:
     )
     assert fit + out == 30 and 5 < fit < 25
     assert all(config.keys() == {"x"} and config["x"] <= 0.45 for config in plan.learned)
-    first: Any = make_proposer(plan, InMemoryStorage()).propose("0")
+    first: Any = make_proposer(plan).propose("0")
     assert first["x"] == plan.learned[0]["x"] and 0 <= first["dropout"] <= 0.5
 
 
@@ -118,7 +117,7 @@ def test_trials_of_another_branch_than_the_one_that_is_left_do_not_fit(storage: 
     plan = plan_of(branching, storage, settings=("optimizer=adamw",))
     assert all(config.keys() == {"adamw.x"} for config in plan.learned)
     assert "lie outside optimizer's range" in plan.learning_notes[0]
-    both = make_proposer(plan_of(branching, storage), InMemoryStorage())
+    both = make_proposer(plan_of(branching, storage))
     first: Any = both.propose("0")
     assert first["optimizer"] == "sgd" and first["x"] > 0.1
 
@@ -128,7 +127,7 @@ def test_a_resumed_sweep_keeps_what_it_learned(earlier: Path, storage: Path) -> 
     plan = plan_of(LEARNER, storage)
     plan.folder.mkdir()
     write_sweep_file(plan)
-    (storage / "earlier" / "optuna.db").unlink()
+    (storage / "earlier" / "state.log").unlink()
     again = make_plan(LEARNER, SweepOptions(resume="later", storage=storage))
     assert again.learned == plan.learned
     assert again.learning_notes == ["learns from earlier, as it began"]

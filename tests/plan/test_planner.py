@@ -12,7 +12,6 @@ from typing import Any
 
 import optuna
 import pytest
-from optuna.storages import InMemoryStorage
 from ray import tune
 
 from experiments.tune_bert import EXPERIMENT
@@ -105,7 +104,7 @@ def test_a_sampler_may_be_an_object_or_of_a_module(storage: Path) -> None:
     ours = optuna.samplers.RandomSampler(seed=0)
     plan = make_plan(QUADRATIC, SweepOptions(storage=storage), GivenObjects(sampler=ours))
     assert plan.objects.sampler is ours
-    assert isinstance(make_proposer(plan, InMemoryStorage()).propose("a"), dict)
+    assert isinstance(make_proposer(plan).propose("a"), dict)
     named = make_plan(QUADRATIC, SweepOptions(storage=storage, search="optuna.samplers.RandomSampler"))
     assert isinstance(named.objects.sampler, optuna.samplers.RandomSampler)
     assert make_plan(QUADRATIC, SweepOptions(storage=storage, search="tpe(n_startup_trials=3)")).objects.sampler is None

@@ -9,7 +9,6 @@ from typing import Any
 import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution
-from optuna.storages import InMemoryStorage
 from ray import tune
 
 from experiments.tune_bert import EXPERIMENT
@@ -214,7 +213,7 @@ def test_a_fixed_optimizer_leaves_its_branch_of_berts_space(
     assert space.outside(baseline) == []
     assert baseline["lr"] == pytest.approx(1e-2)  # the middle of the branch, as that of the baseline is outside
     assert plan.settings["lr_for_batch"] == EXPERIMENT.baseline["batch_size"]
-    proposer = make_proposer(plan, storage=InMemoryStorage())
+    proposer = make_proposer(plan)
     proposals = [proposer.propose(str(number)) for number in range(5)]
     assert proposals[0] == {**baseline, "seed": proposals[0]["seed"]}
     with pytest.raises(SweepError, match=r"must be a multiple of the 8 workers .* got 12; the search space has 12"):

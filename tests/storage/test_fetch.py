@@ -223,7 +223,7 @@ def test_a_store_that_was_made_to_harm_writes_nothing_outside(address: str, stor
     store.put(f"{prefix}/../../../../escaped", b"x")
     store.put(f"{prefix}/{OWNER_FILE}", b"[[[")
     folder = view(address, "earlier") / "earlier"
-    assert {path.name for path in folder.iterdir()} == {"sweep.json", "optuna.db"}
+    assert {path.name for path in folder.iterdir()} == {"sweep.json", "state.log"}
     assert not list(tmp_path.rglob("escaped"))
 
 

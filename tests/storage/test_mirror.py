@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -75,14 +74,13 @@ def test_files_of_a_sweep_are_there_soon_and_deleted_ones_go(folder: Path, runni
     (folder / "state.log").write_bytes(b"names checkpoint_000000")
     (folder / "running.lock").touch()
     (folder / "sweep.partial.json").touch()
-    with sqlite3.connect(folder / "optuna.db") as study:
-        study.execute("CREATE TABLE trials (number)")
+    (folder / "optuna.log").write_text("{}\n")
     torn = folder / "trial-002" / "checkpoint_000000"
     torn.mkdir(parents=True)
     (torn / "state.pt").write_bytes(b"half")
-    until(lambda: {"state.log", "optuna.db", "trial-001/result.json"} <= {*there()})
+    until(lambda: {"state.log", "optuna.log", "trial-001/result.json"} <= {*there()})
     assert {*there()} == {
-        "owner.json", "sweep.json", "state.log", "optuna.db", "trial-001/result.json",
+        "owner.json", "sweep.json", "state.log", "optuna.log", "trial-001/result.json",
         "trial-001/checkpoint_000000/state.pt", "trial-001/checkpoint_000000/seal.json",
     }  # fmt: skip
     assert there()["trial-001/checkpoint_000000/state.pt"] == 9 * 2**20

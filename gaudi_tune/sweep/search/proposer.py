@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 import numpy as np
 import optuna
 from optuna.samplers import BaseSampler, TPESampler
-from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as StudyState
 
@@ -27,8 +26,8 @@ from gaudi_tune.sweep.search.guesses import GUESSED, guess, guesses_pay_off
 from gaudi_tune.sweep.search.memory import first_that_fits
 from gaudi_tune.sweep.search.sampler_view import ATTR_NUMBER, SamplerView, TrialLimits
 from gaudi_tune.sweep.search.samplers import RandomOnError, make_sampler
-from gaudi_tune.sweep.search.study_record import KeptStudy, StudyRecord, study_in_memory
-from gaudi_tune.sweep.search.study_trial import as_interrupted, number_in_sweep, with_results, without_results
+from gaudi_tune.sweep.search.study_record import StudyRecord
+from gaudi_tune.sweep.search.study_trial import as_interrupted, with_results
 
 LIMITS: dict[type[BaseSampler], TrialLimits] = {
     # It counts the best tenth as good, at most 25. So of thousands it still sees every good trial, and some bad ones.
@@ -72,13 +71,11 @@ class Proposer:
         baseline: Mapping[str, Any],
         sampler: str | BaseSampler,
         seed: int,
-        study_name: str,
-        storage: str | BaseStorage,
         trial_seed: int | None = None,
         learned: Sequence[Mapping[str, Any]] = (),
         on_error: Callable[[BaseException], object] = raised,
     ) -> None:
-        """Keep the arguments; the study is opened at its first use.
+        """Begin with an empty study.
 
         Args:
             space: The space to search.
@@ -88,42 +85,26 @@ class Proposer:
                 proposal; or an object, which makes all proposals, and which the end of each trial is passed on to.
             seed: The seed of the sampler and, with the trial's number, of every trial.
             trial_seed: The seed of every trial; None: each has another.
-            study_name: The name of the study in the storage.
-            storage: The database's address, or Optuna's own object.
             learned: Configurations that were good in earlier sweeps, under the names of the study.
             on_error: Takes an error of the user's sampler, and returns if the sweep ends for it in good order.
         """
         self._objectives = tuple(objectives)
         self._space, self._baseline, self._sampler, self._seed = space, dict(baseline), sampler, seed
-        self._study_name, self._storage = study_name, storage
         self._trial_seed = trial_seed
         self._guess_sources = [*([space.priors] if space.priors else []), *learned]
         self._on_error = on_error
 
-        # What was proposed, and what to propose next.
         self.n_proposed = 0
-        """How many configurations were proposed, without those to be proposed again."""
+        """How many configurations were proposed."""
         self.requested_configs: list[dict[str, Any]] = []
         """Configurations that people have requested, to be proposed next."""
-        self._proposed_before: list[int] = []
-        """Trials that an interrupted sweep had proposed after its last snapshot, to be proposed again."""
         self.is_finished = False
         """Whether Tune knows that there is nothing more to propose, and has stopped asking."""
         self._numbers: dict[str, int] = {}
         """The number in the study of each trial that has not ended, by Tune's id."""
-
-        # The record of the study.
-        self._open_record: StudyRecord | None = None
-        self._sampler_view: SamplerView  # made when the record is opened
-        self._logged_study: KeptStudy | None = None
-        """The study in the log from which the sweep is resumed."""
+        self._restore_record(None)
 
     # What is proposed.
-
-    @property
-    def proposed(self) -> int:
-        """How many configurations were proposed, including those to be proposed again."""
-        return self.n_proposed + len(self._proposed_before)
 
     @property
     def n_open(self) -> int:
@@ -134,12 +115,8 @@ class Proposer:
     def source_is_due(self) -> bool:
         """Whether the next configuration comes from the user's source, if there is one.
 
-        The baseline, and what people requested, do not. What is proposed again comes from whom it came from: the
-        source, restored to its state before them, makes its own ones again.
+        The baseline, and what people requested, do not.
         """
-        self.open()  # which may find trials to be proposed again
-        if self._proposed_before:
-            return CONFIG in self.record.trials()[self._proposed_before[0]].user_attrs
         begins_with_baseline = not self.n_proposed and self._baseline
         return not self.requested_configs and not begins_with_baseline
 
@@ -154,13 +131,10 @@ class Proposer:
         Raises:
             Exception: The user's sampler or space has failed.
         """
-        self.open()
-        # The number of the proposal, not of the trial: other programs may have put trials into the study.
+        # The number of the proposal, not of the trial: the sweep has others, which confirm.
         proposal_seed = seed_of(self._seed, self.n_proposed)
         number = self.n_proposed + 1 + before  # in the sweep
-        if self._proposed_before:
-            config = self._propose_again(trial_id, number, suggestion)
-        elif suggestion is not None:
+        if suggestion is not None:
             config, proposal = self._as_proposal(suggestion)
             self._add_trial(trial_id, number, proposal)
         else:
@@ -175,7 +149,7 @@ class Proposer:
             How many trials the search must have for this one.
         """
         self.requested_configs.append(dict(config))
-        return self.proposed + len(self.requested_configs)
+        return self.n_proposed + len(self.requested_configs)
 
     def finish(self) -> None:
         """Note that Tune knows that there is nothing more to propose."""
@@ -183,30 +157,22 @@ class Proposer:
 
     def save(self) -> dict[str, Any]:
         """Return which trial is which in the study, and what is to be proposed, as JSON can hold it."""
-        self.open()  # the log has the study from the first record on
-        return {
-            "proposed": self.n_proposed,
-            "numbers": self._numbers,
-            "again": self._proposed_before,
-            "wanted": self.requested_configs,
-        }
+        return {"proposed": self.n_proposed, "numbers": self._numbers, "wanted": self.requested_configs}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Take what :meth:`save` returned."""
-        self._open_record = None
-        self.n_proposed, self._numbers = saved["proposed"], saved["numbers"]
-        self._proposed_before, self.requested_configs = saved["again"], saved["wanted"]
-
-    # The log of the sweep.
+        """Take what :meth:`save` returned, after the study. What was proposed later is proposed anew."""
+        self.n_proposed, self._numbers, self.requested_configs = saved["proposed"], saved["numbers"], saved["wanted"]
+        for trial in self.trials():  # nobody trains it any more, if Tune does not know it
+            if trial.state == StudyState.RUNNING and trial.number not in self._numbers.values():
+                self.record.replace(as_interrupted(trial))
 
     def restore_study(self, part: Mapping[str, Any]) -> None:
-        """Take the study from the log of a sweep that is resumed, before :meth:`restore`."""
-        self._logged_study = KeptStudy.from_snapshot(part)
+        """Take the study from the log of a sweep that is resumed; an error of any kind if it cannot be made of it."""
+        self._restore_record(part)
 
-    def check_restored_study(self) -> None:
-        """Make the study that was taken from a log, as the resumed sweep will: an error of any kind if it cannot be."""
-        assert self._logged_study is not None, "restore_study() was called"
-        study_in_memory(self._logged_study, [objective.direction for objective in self._objectives])
+    def _restore_record(self, part: Mapping[str, Any] | None) -> None:
+        self.record = StudyRecord([objective.direction for objective in self._objectives], part)
+        self._sampler_view = SamplerView(self.record.memory, self._objectives)
 
     # The sweep calls these.
 
@@ -231,17 +197,8 @@ class Proposer:
 
     @property
     def study(self) -> optuna.Study:
-        """The study in its database, once everything that is known has been written there."""
-        self.record.flush()
-        return self.record.stored
-
-    def close(self) -> int:
-        """Close the study; nothing is recorded after this.
-
-        Returns:
-            How many trials its database does not have in full.
-        """
-        return 0 if self._open_record is None else self._open_record.close()
+        """The study, not to be changed."""
+        return self.record.memory
 
     # Proposals.
 
@@ -305,25 +262,6 @@ class Proposer:
             )
         )
 
-    def _propose_again(self, trial_id: str, number: int, suggestion: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return a configuration that was proposed before the sweep was interrupted, and is in the study.
-
-        If a source had proposed it, the source has just been asked again. Its ``suggestion`` counts, which is another
-        if it has learned from other results meanwhile: later it learns how that one did.
-        """
-        trial = without_results(self.record.trials()[self._proposed_before.pop(0)])
-        if suggestion is not None:
-            config, proposal = self._as_proposal(suggestion)
-            trial.params, trial.distributions = proposal.params, proposal.distributions
-            trial.user_attrs = {**trial.user_attrs, **proposal.user_attrs}
-        # The confirmation may have had another number of trials before the sweep was interrupted.
-        if number != number_in_sweep(trial):
-            trial.user_attrs[ATTR_NUMBER] = number
-        self.record.replace(trial)
-        self._numbers[trial_id] = trial.number
-        config = trial.user_attrs.get(CONFIG) or self._space.draw_with(trial.params, trial.number).config
-        return dict(config)
-
     def _guess(self, seed: int) -> dict[str, Any]:
         """Return the values of the next proposal that priors and earlier sweeps give, by the names of the study."""
         if not self._guess_sources:
@@ -339,42 +277,6 @@ class Proposer:
         """Return the next proposal of the study's sampler, and its trial in this study."""
         config, number = self._space.propose(study)
         return config, study.get_trials(deepcopy=False)[number]
-
-    # The books of the study.
-
-    @property
-    def record(self) -> StudyRecord:
-        """The study of this sweep, opened at the first use."""
-        return self.open()
-
-    def open(self) -> StudyRecord:
-        """Open the study, in which there may be trials to be proposed again, and return it."""
-        if self._open_record is None:
-            optuna.logging.set_verbosity(optuna.logging.WARNING)
-            directions = [objective.direction for objective in self._objectives]
-            self._open_record = StudyRecord(self._storage, self._study_name, directions, self._logged_study)
-            self._settle_orphans(self._open_record)
-            self._sampler_view = SamplerView(self._open_record.memory, self._objectives)
-        return self._open_record
-
-    def _settle_orphans(self, record: StudyRecord) -> None:
-        """Deal with trials in the study that no trial of Tune stands for.
-
-        Those that were proposed after Tune's last snapshot will be proposed again, in their order, ended or not. They
-        keep their place in the study, so that trial and configuration belong together as before. Others that run in the
-        study, and that nobody trains any more, have failed.
-        """
-        numbers_of_tune = {*self._numbers.values(), *self._proposed_before}
-
-        for trial in record.trials():
-            if trial.number in numbers_of_tune or trial.state == StudyState.WAITING:
-                continue
-            if self._logged_study is not None and trial.number >= len(self._logged_study.trials):
-                self._proposed_before.append(trial.number)
-                if REQUESTED in trial.user_attrs:  # the snapshot may still have it among those that wait
-                    self.requested_configs = self.requested_configs[1:]
-            elif trial.state == StudyState.RUNNING:
-                record.replace(as_interrupted(trial))
 
     def _tell_users_sampler(self, number: int, *, failed: bool) -> Mapping[str, Any]:
         """Tell a sampler that the user brought of the end of a trial; return what it keeps with that trial.

@@ -127,15 +127,6 @@ def with_results(trial: FrozenTrial, results: TrialState, objectives: Sequence[O
     )
 
 
-def without_results(trial: FrozenTrial) -> FrozenTrial:
-    """Return a trial of a study as it was when it was proposed."""
-    proposal = copy(trial)
-    proposal.state, proposal.values, proposal.datetime_complete = StudyState.RUNNING, None, None
-    proposal.intermediate_values = {}
-    proposal.user_attrs = {name: value for name, value in trial.user_attrs.items() if name not in RESULTS}
-    return proposal
-
-
 def as_interrupted(trial: FrozenTrial) -> FrozenTrial:
     """Return a trial of a study that nobody trains any more, failed."""
     failed = copy(trial)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from optuna.samplers import RandomSampler
-from optuna.storages import InMemoryStorage
 from ray import tune
 from ray.tune.logger import CSVLoggerCallback, TBXLoggerCallback
 from ray.tune.schedulers import (
@@ -340,13 +339,13 @@ def tuner_of(storage: Path, search_alg: Any, space: Any = PLAIN.space, **options
 def searcher_of(storage: Path, search_alg: Any, space: Any = PLAIN.space, **options: Any) -> Any:
     """The searcher of such a sweep, with its study in memory."""
     built = tuner_of(storage, search_alg, space, **options)
-    proposer, state = make_proposer(built.plan, InMemoryStorage()), built.run.state
+    proposer, state = make_proposer(built.plan), built.run.state
     return TuneSearcher(
         proposer,
         state,
         0,
         source=source_of(built.plan),
-        end_search=lambda: state.apply(SearchExhausted(num_trials=proposer.proposed, source="the source")),
+        end_search=lambda: state.apply(SearchExhausted(num_trials=proposer.n_proposed, source="the source")),
         on_error=raised,
     )
 
@@ -371,7 +370,7 @@ def test_a_searcher_of_ray_proposes_and_hears_of_its_trials_alone(storage: Path)
     own = Slow()
     searcher = searcher_of(storage, own, num_samples=9)
     assert searcher.suggest("early") is None
-    assert searcher.proposer.proposed == 0
+    assert searcher.proposer.n_proposed == 0
     assert searcher.suggest("a")["x"] == 0.5
     assert type(searcher.proposer.trials()[0].params["x"]) is float
     searcher.proposer.request({"x": 0.25})
@@ -426,16 +425,11 @@ def test_a_grid_with_functions_is_gone_through_once_and_goes_on_where_it_was(sto
 
 
 def killed(searcher: Any, resumed: Any, state: Path, later: int) -> list[Any]:
-    """Propose ``later`` trials after the last record of the log, resume from it, and return what is proposed again.
-
-    The study's database has the later trials, as after a kill.
-    """
+    """Propose ``later`` trials after the last record of the log, resume from it, and return what is proposed again."""
     searcher.save(str(state))
     logged = searcher.proposer.record.snapshot(everything=True)
     for number in range(later):
         assert searcher.suggest(f"lost-{number}")
-    assert searcher.proposer.study  # which waits until the database has them
-    resumed.proposer._storage = searcher.proposer._storage
     resumed.proposer.restore_study(logged)
     resumed.restore(str(state))
     return [resumed.suggest(f"again-{number}") for number in range(later)]
@@ -570,5 +564,6 @@ def test_an_error_in_what_a_user_brought_for_the_search_ends_the_sweep(brought: 
     assert state.ending.why.startswith(f"{brought} failed: KeyError: ")
     assert "test_ray_objects.py, line" in state.ending.why
     assert state.ending.status == 1
-    assert (searcher.proposer.proposed, len(searcher.proposer.trials())) == (1, 1), "a resumed sweep makes the proposal"
-    searcher.proposer.close()
+    assert (searcher.proposer.n_proposed, len(searcher.proposer.trials())) == (1, 1), (
+        "a resumed sweep makes the proposal"
+    )

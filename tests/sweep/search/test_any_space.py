@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from optuna.samplers import RandomSampler
-from optuna.storages import InMemoryStorage
 from ray import tune
 
 from gaudi_tune.base.failure import Failure, FailureKind
@@ -66,12 +65,11 @@ RESULTS: dict[str, Callable[[int, Mapping[str, Any]], float]] = {
 
 
 def _tune(folder: Path, space: Any, sampler: str, result: Callable[[int, Mapping[str, Any]], float]) -> None:
-    proposer = searcher_in(folder, space, Budget(epochs=1), baseline={}, sampler=sampler, storage=InMemoryStorage())
+    proposer = searcher_in(folder, space, Budget(epochs=1), baseline={}, sampler=sampler)
     for number in range(40):
         config = proposal(proposer, f"t{number}")
         failure = Failure(FailureKind.OUT_OF_MEMORY, "out of memory") if number % 7 == 6 else None
         end(proposer, f"t{number}", None if failure else {"score": result(number, config)}, failure)
-    proposer.close()
 
 
 @pytest.fixture(autouse=True)
@@ -112,13 +110,11 @@ def test_several_objectives_in_a_space_with_a_single_value(sampler: str, tmp_pat
         baseline={},
         sampler=sampler,
         objectives=objectives,
-        storage=InMemoryStorage(),
     )
     for number in range(40):
         config = proposal(proposer, f"t{number}")
         cost = math.inf if number % 5 == 4 else config["lr"]
         end(proposer, f"t{number}", {"score": -config["lr"], "cost": cost})
-    proposer.close()
 
 
 def test_a_failing_sampler_costs_one_proposal_and_is_said_once(
@@ -132,9 +128,8 @@ def test_a_failing_sampler_costs_one_proposal_and_is_said_once(
             raise KeyError("a fault of a library")
 
     monkeypatch.setattr("gaudi_tune.sweep.search.proposer.make_sampler", lambda search, seed: Failing(seed))
-    proposer = searcher_in(tmp_path, {"lr": LR}, Budget(epochs=1), baseline={}, storage=InMemoryStorage())
+    proposer = searcher_in(tmp_path, {"lr": LR}, Budget(epochs=1), baseline={})
     with caplog.at_level(logging.ERROR):
         configs = [proposal(proposer, f"t{number}") for number in range(3)]
     assert len({config["lr"] for config in configs}) == 3
     assert [record.message.split(":")[0] for record in caplog.records] == ["Failing failed"]
-    proposer.close()

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from optuna import Study
 from optuna.samplers import RandomSampler
-from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 from ray import tune
 
@@ -52,7 +51,7 @@ def test_a_configuration_too_large_for_memory_is_proposed_no_more(kind: str, tmp
     sizes, largest = LARGE[kind]
     space, out_of_memory = {**sizes, "lr": tune.loguniform(1e-4, 1.0)}, []
     baseline = {"size": 64, "lr": 1e-2}
-    proposer = searcher_in(tmp_path, space, baseline=baseline, sampler="tpe", storage=InMemoryStorage())
+    proposer = searcher_in(tmp_path, space, baseline=baseline, sampler="tpe")
     for number in range(80):
         config, trial_id = proposal(proposer, str(number)), str(number)
         if config["size"] > largest:

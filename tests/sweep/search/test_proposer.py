@@ -1,19 +1,12 @@
 from __future__ import annotations
 
+import json
 import math
-import os
-import shutil
-import sqlite3
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
-from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from ray import tune
@@ -24,7 +17,6 @@ from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.ranges import WithPrior
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.private.optuna import constraint_attributes
-from gaudi_tune.sweep.search import study_record
 from gaudi_tune.sweep.search.guesses import GUESSED
 from gaudi_tune.sweep.search.proposer import Proposer
 from gaudi_tune.sweep.search.sampler_view import SamplerView
@@ -39,7 +31,6 @@ from tests.helpers.searchers import (
     keep,
     proposal,
     report,
-    restored,
     searcher_in,
     states,
     train,
@@ -89,8 +80,7 @@ class Looks(optuna.samplers.RandomSampler):
 def test_a_prior_that_was_wrong_is_given_up_and_the_sampler_learns_from_it(good: bool) -> None:
     space, sampler = {"lr": WithPrior(tune.uniform(0.0, 1.0), prior=0.0)}, Looks(seed=0)
     proposer = Proposer(
-        SearchSpace(space), objectives=[SCORE], study_name="a", baseline={}, sampler=sampler, seed=0,
-        storage=InMemoryStorage(),
+        SearchSpace(space), objectives=[SCORE], baseline={}, sampler=sampler, seed=0,
     )  # fmt: skip
     for number in range(30):
         lr = proposal(proposer, str(number))["lr"]
@@ -110,7 +100,7 @@ def conditional(trial: optuna.Trial) -> dict[str, Any]:
 
 def test_a_space_may_be_a_function_of_the_trial(tmp_path: Path) -> None:
     baseline = {"optimizer": "sgd", "momentum": 0.7}
-    proposer = searcher_in(tmp_path, conditional, baseline=baseline, storage=InMemoryStorage())
+    proposer = searcher_in(tmp_path, conditional, baseline=baseline)
     first = proposal(proposer, "t0")
     assert (first["optimizer"], first["momentum"], first["layers"]) == ("sgd", 0.7, 4)
     for number in range(1, 15):
@@ -202,7 +192,6 @@ def test_every_sampler_goes_on_from_the_record_as_if_nothing_had_happened(sample
             "space": space,
             "sampler": sampler,
             "baseline": {"x": 0.5, "y": 0.5},
-            "storage": InMemoryStorage(),
         }
         proposer, made = searcher_in(tmp_path, **same), []
         for number in range(13):
@@ -216,22 +205,6 @@ def test_every_sampler_goes_on_from_the_record_as_if_nothing_had_happened(sample
         proposals.append(made)
     assert proposals[0] == proposals[1]
     assert len({config["x"] for config in proposals[0]}) > 8
-
-
-def test_proposals_made_after_the_snapshot_are_made_again_ended_or_not(tmp_path: Path) -> None:
-    """Each keeps its place in the study and its seed, so that trial N of the sweep stays what MLflow knows it as."""
-    proposer = searcher_in(tmp_path)
-    proposer.propose("a")
-    keep(proposer, tmp_path / "state")
-    lost = [proposal(proposer, "b"), proposal(proposer, "c")]
-    train(proposer, "b", 0.4, 0.5, 0.6)
-    again = crashed(proposer, tmp_path / "state")
-    assert [proposal(again, "d"), proposal(again, "e")] == lost
-    assert proposal(again, "f") not in lost
-    train(again, "d", 0.4, 0.5, 0.6)
-    train(again, "e", 0.1)
-    assert states(again) == [TrialState.RUNNING, TrialState.COMPLETE, TrialState.RUNNING, TrialState.RUNNING]
-    assert trials(again)[2].intermediate_values == {1: 0.1}
 
 
 def test_wanted_configurations_are_proposed_once_also_after_an_interruption(tmp_path: Path) -> None:
@@ -248,43 +221,30 @@ def test_wanted_configurations_are_proposed_once_also_after_an_interruption(tmp_
     assert proposal(again, "e")["lr"] not in (2e-3, 3e-3)
 
 
-@pytest.mark.parametrize(("saved", "made_until"), [(1, 1), (1, 4), (3, 4)])
-def test_a_sweep_may_be_interrupted_again_and_again(saved: int, made_until: int, tmp_path: Path) -> None:
+def test_what_was_proposed_after_the_log_was_written_is_proposed_anew(tmp_path: Path) -> None:
     proposer = searcher_in(tmp_path)
+    proposer.propose("a")
     keep(proposer, tmp_path / "state")
-    lost = [proposal(proposer, name)["lr"] for name in "abc"]
-    # Another seed, and so other proposals, but for those that are made again.
-    proposer = crashed(proposer, tmp_path / "state", seed=5)
-    made = []
-    for number in range(1, made_until + 1):
-        made.append(proposal(proposer, f"t{number}")["lr"])
-        if number == saved:
-            keep(proposer, tmp_path / "state")
-    again = crashed(proposer, tmp_path / "state", seed=6)
-    made[saved:] = [proposal(again, f"u{number}")["lr"] for number in range(saved, 5)]
-    assert made[:3] == lost
-    assert len(set(made)) == 5
-    assert states(again).count(TrialState.RUNNING) == 5
+    lost = [proposal(proposer, "b"), proposal(proposer, "c")]
+    train(proposer, "b", 0.4, 0.5, 0.6)
+    again = crashed(proposer, tmp_path / "state")
+    assert len(trials(again)) == 1
+    assert [proposal(again, "d"), proposal(again, "e")] == lost, "from the same study the same proposals follow"
+    assert states(again) == [TrialState.RUNNING] * 3
 
 
-def test_a_trial_queued_by_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_trial_that_nobody_trains_any_more_has_failed(tmp_path: Path) -> None:
     proposer = searcher_in(tmp_path)
     proposer.propose("a")
-    proposer.study.enqueue_trial({"lr": 0.01})
-    assert proposal(proposer, "b")["lr"] != 0.01
-    assert states(proposer) == [TrialState.RUNNING, TrialState.WAITING, TrialState.RUNNING]
-    assert states(searcher_in(tmp_path)) == [TrialState.FAIL, TrialState.WAITING, TrialState.FAIL]
-
-
-def test_a_study_that_is_opened_without_a_snapshot_has_no_running_trials(tmp_path: Path) -> None:
-    proposer = searcher_in(tmp_path)
-    proposer.propose("a")
+    (tmp_path / "state").write_text(json.dumps(proposer.save()))
     proposer.propose("b")
-    assert states(proposer) == [TrialState.RUNNING, TrialState.RUNNING]  # which waits until the database has them
-    assert states(searcher_in(tmp_path)) == [TrialState.FAIL, TrialState.FAIL]
+    again = searcher_in(tmp_path)
+    again.restore_study(proposer.record.snapshot(everything=True))
+    again.restore(json.loads((tmp_path / "state").read_text()))
+    assert states(again) == [TrialState.RUNNING, TrialState.FAIL]
 
 
-def test_the_database_may_be_newer_than_the_log_which_counts(tmp_path: Path) -> None:
+def test_the_log_counts_and_not_what_came_later(tmp_path: Path) -> None:
     proposer = searcher_in(tmp_path)
     for name in "abc":
         proposer.propose(name)
@@ -304,142 +264,6 @@ def test_the_database_may_be_newer_than_the_log_which_counts(tmp_path: Path) -> 
     assert trials(again)[2].intermediate_values == {1: 0.55, 2: 0.6, 3: 0.7}
 
 
-def contents(proposer: Proposer) -> list[dict[str, Any]]:
-    """What the database of a proposer has, read by another program."""
-    assert proposer.study is not None  # which waits until the database has everything
-    study = optuna.load_study(study_name="a-sweep", storage=proposer._storage)
-    return [{part: getattr(trial, part) for part in study_record.PARTS} for trial in study.get_trials()]
-
-
-DAMAGE: dict[str, Callable[[Path], object]] = {
-    "gone": Path.unlink,
-    "empty": lambda file: file.write_bytes(b""),
-    "cut off": lambda file: file.write_bytes(file.read_bytes()[:5000]),
-    "of another kind": lambda file: file.write_bytes(b"not a database " * 1000),
-    "overwritten": lambda file: file.write_bytes(
-        file.read_bytes()[:20_000] + bytes(60_000) + file.read_bytes()[80_000:]
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", DAMAGE)
-@pytest.mark.parametrize("objectives", [[SCORE], [SCORE, Objective("seconds", "min")]])
-def test_a_study_that_is_gone_or_damaged_is_written_again_from_the_log(
-    kind: str, objectives: list[Objective], tmp_path: Path
-) -> None:
-    proposer = searcher_in(tmp_path, objectives=objectives)
-    for number in range(30):
-        proposal(proposer, str(number))
-        report(proposer, str(number), {"score": number / 10, "seconds": 2.0, "epoch": 1, "constraint/gb": 1.0})
-        if number % 3:
-            last = {"score": 1 / (1 + number), "seconds": number, "epoch": 3}
-            end(proposer, str(number), last, ERROR if number % 2 else None)
-    before = contents(proposer)
-    keep(proposer, tmp_path / "state")
-    DAMAGE[kind](tmp_path / "optuna.db")
-    again = restored(tmp_path / "state", objectives=objectives)
-    assert isinstance(again.propose("new"), dict)
-    assert contents(again)[:30] == before
-    assert len(again.trials()) == 31
-    assert again.close() == 0
-
-
-@pytest.mark.parametrize("kind", DAMAGE)
-def test_a_study_that_somebody_deletes_or_damages_meanwhile_is_whole_at_the_end(kind: str, tmp_path: Path) -> None:
-    proposer = searcher_in(tmp_path)
-    for number in range(20):
-        proposal(proposer, str(number))
-        train(proposer, str(number), 0.1, 0.2, number / 10)
-    before = contents(proposer)
-    DAMAGE[kind](tmp_path / "optuna.db")
-    proposal(proposer, "new")
-    assert proposer.close() == 0
-    study = optuna.load_study(study_name="a-sweep", storage=proposer._storage)
-    assert [trial.values for trial in study.get_trials()[:20]] == [trial["values"] for trial in before]
-    assert len(study.get_trials()) == 21
-
-
-@contextmanager
-def locked(database: Path) -> Iterator[None]:
-    """Lock a database as a backup does."""
-    with closing(sqlite3.connect(database, timeout=30, isolation_level=None)) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        yield
-        other.execute("ROLLBACK")
-
-
-def test_a_snapshot_has_what_the_database_does_not_have_yet(tmp_path: Path) -> None:
-    proposer = searcher_in(tmp_path)
-    proposal(proposer, "a")
-    proposal(proposer, "b")
-    train(proposer, "a", 0.1)
-    assert states(proposer) == [TrialState.RUNNING] * 2  # which waits until the database has them
-    folder = tmp_path / "a-sweep"
-    folder.mkdir()
-    with locked(tmp_path / "optuna.db"):
-        train(proposer, "a", 0.1, 0.2, 0.3)
-        train(proposer, "b", 0.5)
-        configs = [proposal(proposer, name) for name in "cd"]
-        train(proposer, "c", 0.4, 0.5, 0.6)
-        began = time.monotonic()
-        keep(proposer, folder / "state")
-        assert time.monotonic() - began < 10, "Tune's loop waits for this"
-        shutil.copy(tmp_path / "optuna.db", folder)
-    again = restored(folder / "state")
-    found = trials(again)
-    assert states(again) == [TrialState.COMPLETE, TrialState.RUNNING, TrialState.COMPLETE, TrialState.RUNNING]
-    assert [trial.intermediate_values for trial in found] == [
-        {1: 0.1, 2: 0.2, 3: 0.3}, {1: 0.5}, {1: 0.4, 2: 0.5, 3: 0.6}, {},
-    ]  # fmt: skip
-    assert [trial.values for trial in found] == [[0.3], None, [0.6], None]
-    assert [trial.params["lr"] for trial in found[2:]] == [config["lr"] for config in configs]
-    train(again, "d", 0.7, 0.8, 0.9)
-    assert [trial.state for trial in trials(again)][3] == TrialState.COMPLETE
-    assert again.close() == 0
-    assert [trial["values"] for trial in contents(again)] == [[0.3], None, [0.6], [0.9]]
-
-
-def test_the_end_waits_for_the_database_and_counts_what_that_does_not_have(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(study_record, "WARN_EVERY_S", 0.2)
-    proposer = searcher_in(tmp_path)
-    proposal(proposer, "a")
-    assert states(proposer) == [TrialState.RUNNING]
-    with locked(tmp_path / "optuna.db"):
-        proposal(proposer, "b")
-        train(proposer, "b", 0.1, 0.2, 0.3)
-        monkeypatch.setattr(study_record, "GIVE_UP_AFTER_S", 1.0)
-        began = time.monotonic()
-        assert proposer.close() == 1
-        assert 1 <= time.monotonic() - began < 30
-    assert "the study's database does not have everything yet" in caplog.text
-    monkeypatch.setattr(study_record, "GIVE_UP_AFTER_S", 60.0)
-    assert states(proposer) == [TrialState.RUNNING, TrialState.COMPLETE], "the thread goes on for as long as it can"
-
-
-def test_a_trial_that_cannot_be_written_is_counted_and_the_others_are_written(tmp_path: Path) -> None:
-    proposer = searcher_in(tmp_path)
-    for name in "abc":
-        proposal(proposer, name)
-    proposer.trials()[1].user_attrs["of a sampler"] = object()  # which is no JSON
-    assert proposer.close() == 1
-    stored = optuna.load_study(study_name="a-sweep", storage=f"sqlite:///{tmp_path}/optuna.db").get_trials()
-    assert {trial.params["lr"] for trial in stored} == {proposer.trials()[n].params["lr"] for n in (0, 2)}
-
-
-def test_a_proposer_that_is_closed_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
-    proposer, before = searcher_in(tmp_path), {*threading.enumerate()}
-    for number in range(5):
-        proposal(proposer, str(number))
-    (study,) = (thread for thread in threading.enumerate() if thread.name == "study" and thread not in before)
-    proposer.close()
-    study.join(60)
-    assert not study.is_alive()
-    assert str(tmp_path / "optuna.db") not in [os.path.realpath(file) for file in Path("/proc/self/fd").iterdir()]
-    assert len(trials(proposer)) == 5  # all were written
-
-
 def test_results_of_a_trial_that_it_never_proposed_are_no_error(tmp_path: Path) -> None:
     proposer = searcher_in(tmp_path)
     train(proposer, "unknown", 0.1, 0.2, 0.3)
@@ -455,8 +279,6 @@ def test_a_restored_proposer_goes_on_with_the_same_study(tmp_path: Path) -> None
     again = crashed(proposer, tmp_path / "state")
     end(again, "b", failure=ERROR)
     assert states(again) == [TrialState.COMPLETE, TrialState.FAIL]
-    stored = optuna.load_study(study_name="a-sweep", storage=f"sqlite:///{tmp_path}/optuna.db")
-    assert stored.best_value == 1.0
 
 
 def test_soft_constraints_reach_the_sampler_and_the_record(tmp_path: Path) -> None:
@@ -483,7 +305,7 @@ def test_the_best_of_several_reports_in_an_epoch_is_recorded(tmp_path: Path) -> 
 
 
 def test_all_trials_can_have_the_same_seed(tmp_path: Path) -> None:
-    own, same = searcher_in(tmp_path), searcher_in(tmp_path, storage=InMemoryStorage(), trial_seed=7)
+    own, same = searcher_in(tmp_path), searcher_in(tmp_path, trial_seed=7)
     assert len({proposal(own, str(n))["seed"] for n in range(3)}) == 3
     proposed = [proposal(same, str(n)) for n in range(3)]
     assert {config["seed"] for config in proposed} == {7}
@@ -534,7 +356,7 @@ def test_the_better_other_objective_decides_between_equal_values(tmp_path: Path)
 def test_every_usual_sampler_takes_several_objectives_and_goes_on_from_the_record(sampler: str, tmp_path: Path) -> None:
     proposals: list[list[dict[str, Any]]] = []
     for interrupted in (False, True):
-        same: dict[str, Any] = {"objectives": BOTH, "sampler": sampler, "storage": InMemoryStorage()}
+        same: dict[str, Any] = {"objectives": BOTH, "sampler": sampler}
         proposer = searcher_in(tmp_path, **same)
         proposals.append([])
         for number in range(13):

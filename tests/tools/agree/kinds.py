@@ -28,7 +28,6 @@ from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.show.trackers.delivery import deliver_left
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE
 from gaudi_tune.sweep.record.sweep_state import SweepState
-from gaudi_tune.sweep.search import study_record
 from tests.tools.agree.groups import KilledError, RealActors, keep_files
 from tests.tools.agree.loops import Curve
 from tests.tools.agree.places import Truth, disagreements
@@ -62,8 +61,6 @@ class Kind:
     the last seconds before it, which the sweep has not."""
     clones: bool = False
     """Whether trials continue from checkpoints of others, with other hyperparameters."""
-    study_lags: bool = False
-    """Whether the database of the study gets nothing between its creation and a kill."""
     torn: bool = False
     """Whether a kill tears the last line of each log."""
 
@@ -149,10 +146,6 @@ KINDS: dict[str, Kind] = {
     "stopped by hand": Kind(asked={9: {"do": "stop", "trial": 2}}),
     "more trials by hand": Kind(asked={5: {"do": "add", "trials": 4}}),
     "ended by hand": Kind(asked={20: {"do": "end"}}, complete=False),
-    "study lags": Kind(study_lags=True),
-    "study lags, fifo": Kind(options={"scheduler": "fifo"}, study_lags=True),
-    "study lags, confirmation": Kind(options={"confirm": 1, "seeds": 2}, study_lags=True),
-    "Ray's Optuna, study lags": Kind(objects=lambda: {"search_alg": OptunaSearch(seed=1)}, study_lags=True),
     "torn logs": Kind(torn=True),
     "torn logs, raises, saves third": Kind(Curve(saves="third", mishap="raises"), {"scheduler": "fifo"}, torn=True),
     "killed while it trains": Kind(kill_while="train"),
@@ -222,8 +215,7 @@ class CheckedSweep:
         groups = RealActors(kind.devices, kind.curve, keep, kill_at, kill_while=kind.kill_while)
         groups.logged, groups.clones = self._logged, kind.clones
         patience = mock.patch.object(simulated_groups, "HANGS_AFTER", 1000)  # 10 s of real time
-        lag = 1000.0 if kind.study_lags and kill_at is not None else study_record.WRITE_EVERY_S
-        with without_ray(self.storage, groups, CPU), patience, mock.patch.object(study_record, "WRITE_EVERY_S", lag):
+        with without_ray(self.storage, groups, CPU), patience:
             tuner = self._tuner(resumes=resumes, add_trials=add_trials)
             if not resumes:
                 groups.asked = {at: partial(tuner.run.steering.ask, request) for at, request in kind.asked.items()}

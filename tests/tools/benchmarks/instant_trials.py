@@ -11,10 +11,10 @@ every place that keeps trials is counted. Prints, last, one JSON object:
 With ``--stock``, a second command with public APIs alone (``GAUDI_TUNE_STOCK=1``) follows, "stock".
 ``idle`` is the share of the devices' time without a trial, ``ratio`` our trials a second over the rival's, both
 from the call of ``fit`` (here: the start of the sweep) to its end. ``--busy N`` keeps N other processes computing, and
-``--lock SECONDS`` has another process lock the study's database for so long once trials are in it. Takes a minute for
+Takes a minute for
 400 trials on 2 quiet cores.
 
-    python tests/tools/benchmarks/instant_trials.py [--trials 400] [--busy 2] [--lock 30] [--no-rival]
+    python tests/tools/benchmarks/instant_trials.py [--trials 400] [--busy 2] [--no-rival]
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -34,7 +33,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from gaudi_tune.base.files import STUDY_FILE, SUMMARY_FILE
+from gaudi_tune.base.files import SUMMARY_FILE
 from gaudi_tune.base.process import changed_environment
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.private.surfaces import STOCK
@@ -53,19 +52,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=400)
     parser.add_argument("--busy", type=int, default=0, metavar="N", help="other processes that compute meanwhile")
-    parser.add_argument("--lock", type=float, default=0.0, metavar="SECONDS", help="how long the study is locked")
     parser.add_argument("--stock", action="store_true", help="run with public APIs alone as well")
     parser.add_argument("--no-rival", action="store_true", help="run this project alone")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, busy_processes(given.busy):
         rival = None if given.no_rival else run_rival(Path(folder), given.trials)
-        own = run_own(Path(folder), given.trials, given.lock)
+        own = run_own(Path(folder), given.trials)
         kept = numbers_kept(Path(folder), own["summary"])
         stock: dict[str, Any] = {}
         if given.stock:
             (stock_folder := Path(folder, "stock")).mkdir()
             with changed_environment({STOCK: "1"}):
-                stock = run_own(stock_folder, given.trials, given.lock)
+                stock = run_own(stock_folder, given.trials)
     figures = {
         "trials": given.trials,
         "rival": rival,
@@ -93,17 +91,14 @@ def run_rival(folder: Path, trials: int) -> dict[str, float]:
     return {"command_s": round(command_s, 1), "sweep_s": sweep_s, "trials_per_s": round(trials / sweep_s, 1)}
 
 
-def run_own(folder: Path, trials: int, lock_s: float) -> dict[str, Any]:
+def run_own(folder: Path, trials: int) -> dict[str, Any]:
     """Run the trials with this project, and return how long that took, its exit status and its summary."""
     options = ["--num-samples", str(trials), "--epochs", "1", "--search", "random", "--scheduler", "fifo"]
     places = ["--storage", str(folder), "--name", NAME, "--tracking-uri", f"sqlite:///{folder}/mlflow.db"]
     script = str(PROJECT_ROOT / "tests/tools/benchmarks/instant.py")
     command = [sys.executable, script, "--device", "cpu", "--confirm", "0", *options, *places]
     began = time.monotonic()
-    with subprocess.Popen(command, cwd=PROJECT_ROOT) as process:
-        if lock_s:
-            threading.Thread(target=lock_study, args=(folder / NAME / STUDY_FILE, lock_s), daemon=True).start()
-        status = process.wait()
+    status = subprocess.run(command, cwd=PROJECT_ROOT, check=False).returncode
     command_s = time.monotonic() - began
     summary = json.loads((folder / NAME / SUMMARY_FILE).read_text())
     seconds = summary["device_seconds"]
@@ -116,16 +111,6 @@ def run_own(folder: Path, trials: int, lock_s: float) -> dict[str, Any]:
         "missing": summary.get("missing"),
         "summary": summary,
     }
-
-
-def lock_study(file: Path, seconds: float) -> None:
-    """Lock the study's database for so long, as a backup does, once it has trials."""
-    while not (file.is_file() and stored_trials(file.parent)):
-        time.sleep(0.1)
-    with closing(sqlite3.connect(file, timeout=60, isolation_level=None)) as backup:
-        backup.execute("BEGIN EXCLUSIVE")
-        time.sleep(seconds)
-        backup.execute("ROLLBACK")
 
 
 def numbers_kept(folder: Path, summary: dict[str, Any]) -> dict[str, list[int]]:

@@ -29,7 +29,6 @@ from typing import Any, cast
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
-from optuna.storages import InMemoryStorage
 
 from gaudi_tune.define.options import PROJECT_ROOT
 
@@ -65,7 +64,6 @@ def strategy_of(name: str, seed: int, task: LCBench, workers: int) -> OnTwo:
     budget = Budget(epochs=task.epochs)
     searcher = Proposer(
         SearchSpace(space), objectives=objectives, baseline={}, sampler=search, seed=seed,
-        study_name=name, storage=InMemoryStorage(),
     )  # fmt: skip
     policy = SCHEDULERS[cast(Any, scheduler)](budget, objectives, SearchSpace(space))
     return OnTwo(searcher, policy, workers, budget, objectives)

@@ -40,10 +40,6 @@ from typing import Any
 import numpy as np
 import optuna
 import psutil
-import sqlalchemy
-from optuna.distributions import distribution_to_json
-from optuna.storages import InMemoryStorage, RDBStorage
-from optuna.study import StudyDirection
 from ray import tune
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.schedulers import ASHAScheduler
@@ -59,7 +55,6 @@ from gaudi_tune.devices.cpu import CPU
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.trackers.mlflow_tracker import MlflowTracker
-from gaudi_tune.sweep.search.stored_study import study_address
 from tests.tools.benchmarks.simulated_groups import Clock, Groups, without_ray
 
 SPACE = {
@@ -194,14 +189,13 @@ def tuner_of(plan: Plan) -> SweepTuner:
 
 def sweep(asked: argparse.Namespace, storage: Path) -> dict[str, float]:
     """Run a sweep until its last trial has ended, and return its figures."""
-    groups, study = groups_of(asked), InMemoryStorage()
+    groups = groups_of(asked)
     with without_ray(storage, groups, CPU):
         plan = plan_of(
             storage, name="scale", device="cpu", num_samples=asked.trials, search=asked.search,
             scheduler=asked.scheduler, confirm=0,
         )  # fmt: skip
         made = tuner_of(plan)
-        made.run.searcher.proposer._storage = study
         profile = cProfile.Profile(time.thread_time)
         if asked.profile:
             profile.enable()
@@ -210,7 +204,6 @@ def sweep(asked: argparse.Namespace, storage: Path) -> dict[str, float]:
         if asked.profile:
             for order in ("cumulative", "tottime"):
                 pstats.Stats(profile, stream=sys.stderr).sort_stats(order).print_stats(70)
-    store(study, plan)
     return figures
 
 
@@ -278,35 +271,6 @@ def simulated(
     finally:
         driver.undo()
     return driver.figures() if len(driver.cpu_at) > 101 else {}
-
-
-def store(study: InMemoryStorage, plan: Plan) -> None:
-    """Write the study to the sweep's database as its thread would have, but at once: one by one takes minutes."""
-    storage = RDBStorage(study_address(plan.folder))
-    made = storage.create_new_study([StudyDirection.MAXIMIZE], plan.name)
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in ("trials", *(f"trial_{of}" for of in PARTS))}
-    for trial in study.get_all_trials(study.get_study_id_from_name(plan.name), deepcopy=False):
-        own = {"trial_id": trial.number + 1}
-        rows["trials"].append(
-            {**own, "number": trial.number, "study_id": made, "state": trial.state.name,
-             "datetime_start": trial.datetime_start, "datetime_complete": trial.datetime_complete}
-        )  # fmt: skip
-        for name, value in trial.params.items():
-            range_ = trial.distributions[name]
-            as_json = distribution_to_json(range_)
-            kept = {"param_value": range_.to_internal_repr(value), "distribution_json": as_json}
-            rows["trial_params"].append({**own, "param_name": name, **kept})
-        for step, value in trial.intermediate_values.items():
-            kept = {"intermediate_value": value, "intermediate_value_type": "FINITE"}
-            rows["trial_intermediate_values"].append({**own, "step": step, **kept})
-        for value in trial.values or []:
-            rows["trial_values"].append({**own, "objective": 0, "value": value, "value_type": "FINITE"})
-    with storage.engine.begin() as connection:
-        for table, of in rows.items():
-            columns = ", ".join(of[0])
-            connection.execute(
-                sqlalchemy.text(f"INSERT INTO {table} ({columns}) VALUES ({', '.join(f':{c}' for c in of[0])})"), of
-            )
 
 
 if __name__ == "__main__":

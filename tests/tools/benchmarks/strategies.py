@@ -23,7 +23,6 @@ import optuna
 from optuna.distributions import FloatDistribution
 from optuna.pruners import HyperbandPruner
 from optuna.samplers import RandomSampler, TPESampler
-from optuna.storages import InMemoryStorage
 from optuna.trial import TrialState
 from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from ray.tune.search import ConcurrencyLimiter, Searcher
@@ -364,7 +363,6 @@ def make_strategy(
     budget, objectives = Budget(epochs=epochs), [Objective("loss", "min")]
     own = Proposer(
         SearchSpace(with_priors), objectives=objectives, baseline={}, sampler=search, seed=seed,
-        study_name=f"{name}-{seed}", storage=InMemoryStorage(),
     )  # fmt: skip
     policy = SCHEDULERS[cast(Any, scheduler)](budget, objectives, SearchSpace(space))
     return OnRecord(own, policy, workers, budget, objectives)

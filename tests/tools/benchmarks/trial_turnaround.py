@@ -208,11 +208,10 @@ def run_plain(trials: int, device: str) -> dict[str, Any]:
 
 def configurations(plan: Plan) -> list[dict[str, Any]]:
     """Return the configurations that the warm way's random search proposes, whole."""
-    from optuna.storages import InMemoryStorage
 
     from gaudi_tune.plan.planner import make_proposer
 
-    proposer = make_proposer(plan, InMemoryStorage())
+    proposer = make_proposer(plan)
     proposals = [proposer.propose(str(number)) for number in range(plan.num_samples)]
     return [{**plan.settings, **config} for config in proposals if isinstance(config, dict)]
 

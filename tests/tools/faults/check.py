@@ -9,16 +9,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
-import optuna
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from optuna.trial import TrialState
 
 from gaudi_tune.base.failure import FailureKind
-from gaudi_tune.base.files import STUDY_FILE
 from gaudi_tune.show.trackers.outbox import Outbox
 from gaudi_tune.show.trackers.trial_run import PARAM_METRIC_PREFIX
 from gaudi_tune.sweep.record.lock import is_running
+from gaudi_tune.sweep.search.stored_study import stored_trials
 from tests.helpers.stand_in_hpu import double_owners, ownerships
 from tests.tools.faults.accumulating import ACCUMULATING, added
 from tests.tools.faults.sweep import Sweep
@@ -179,14 +178,14 @@ def check_values(sweep: Sweep, run: Run, history: Sequence[Told]) -> None:
 
 def check_study(sweep: Sweep, epochs: Mapping[float, set[int]]) -> None:
     """Every trial of the search is in the study once, with all its reports."""
-    study = optuna.load_study(study_name=sweep.name, storage=f"sqlite:///{sweep.folder / STUDY_FILE}")
+    trials = stored_trials(sweep.folder)
     ended = {TrialState.COMPLETE} if sweep.trains_in_full else {TrialState.COMPLETE, TrialState.PRUNED}
-    complete = [trial for trial in study.trials if trial.state in ended]
-    xs = [trial.params["x"] for trial in study.trials]
+    complete = [trial for trial in trials if trial.state in ended]
+    xs = [trial.params["x"] for trial in trials]
     sweep.count("doubled", len(xs) - len(set(xs)), "configurations proposed twice")
     missing = sweep.searched - len(failed_by_order(sweep)) - len(complete)
     sweep.count("lost", abs(missing), f"the study has {len(complete)} complete trials")
-    running = sum(trial.state == TrialState.RUNNING for trial in study.trials)
+    running = sum(trial.state == TrialState.RUNNING for trial in trials)
     sweep.count("lost", running, "trials still run in the study")
     for trial in complete:
         differing = epochs.get(trial.params["x"], set()) ^ set(trial.intermediate_values)

@@ -6,16 +6,15 @@ import json
 import random
 import shutil
 import signal
-import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import psutil
 
-from gaudi_tune.base.files import STATE_LOG, STUDY_FILE
+from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.show.trackers.outbox import STATE_FILE as DELIVERED_FILE
 from gaudi_tune.sweep.record.events import CTRL_C, HUNG_UP, PREEMPTED, TERMINATED
 from gaudi_tune.training.checkpoint import STATE_FILE, read_state
@@ -85,23 +84,6 @@ class Inflict:
         *before, (begins, ends) = records_in(content)
         cut = content[: self.chance.randint(begins, ends - 1)]
         log.write_bytes(cut if before else content + cut)
-
-    def busy_study(self) -> None:
-        """Another process locks the study's database, as a backup does, before and after a kill -9 of the driver."""
-        study = self.sweep.folder / STUDY_FILE
-        with closing(sqlite3.connect(study, timeout=ENDS_WITHIN_S, isolation_level=None)) as backup:
-            backup.execute("BEGIN EXCLUSIVE")
-            time.sleep(self.chance.uniform(1, 10))
-            self._end(self.sweep.driver.kill, -signal.SIGKILL)
-            time.sleep(self.chance.uniform(5, 20))
-            backup.execute("ROLLBACK")
-
-    def damaged_study(self) -> None:
-        """Kill -9 of the driver, and the study's database is gone, or half of it is."""
-        study = self.sweep.folder / STUDY_FILE
-        spoils: list[Callable[[], None]] = [partial(_halve, study), study.unlink]
-        spoil = self.chance.choice(spoils)
-        self._end(self.sweep.driver.kill, -signal.SIGKILL, spoil)
 
     def _end(self, how: Callable[[], None], status: int | None = None, then: Callable[[], None] | None = None) -> None:
         """End the driver, and let it go on; ``status`` is its exit status if there is only one that is right."""
@@ -295,8 +277,6 @@ KINDS: dict[str, Callable[[Inflict], None]] = {
     "disk": Inflict.disk,
     "stalled-disk": Inflict.stalled_disk,
     "torn-state": Inflict.torn_state,
-    "busy-study": Inflict.busy_study,
-    "damaged-study": Inflict.damaged_study,
     "torn-checkpoint": Inflict.torn_checkpoint,
     "deleted-checkpoint": Inflict.deleted_checkpoint,
     "clock": Inflict.clock,

@@ -74,7 +74,7 @@ def problems_of(status: int, summary: dict[str, Any], folder: Path) -> list[str]
         return [f"status {status}: {summary.get('error') or summary.get('failed')}"]
     places = {
         "the summary": len(summary["trials"]),
-        "study.db": sum(trial.state.is_finished() for trial in stored_trials(folder / "lost")),
+        "study": sum(trial.state.is_finished() for trial in stored_trials(folder / "lost")),
     }
     wrong = [f"{place} has {count} of {TRIALS} trials" for place, count in places.items() if count != TRIALS]
     values = [trial["value"] for trial in summary["trials"] if trial["value"] is not None]

@@ -21,7 +21,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import optuna
 import psutil
 import ray.train
 import torch
@@ -31,6 +30,7 @@ from optuna.trial import TrialState
 from ray import tune
 
 from gaudi_tune import Experiment, main
+from gaudi_tune.sweep.search.stored_study import stored_trials
 from tests.helpers.page_client import PageClient
 
 TRIALS, EPOCHS, WORKERS = 4, 4, 2
@@ -122,9 +122,9 @@ def check(folder: Path) -> None:
     assert "failed" not in summary["counts"], summary["counts"]
     for trial in summary["trials"]:
         assert math.isclose(trial["value"], (1 - 2 * trial["config"]["lr"]) ** (2 * EPOCHS), rel_tol=1e-3), trial
-    study = optuna.load_study(study_name=NAME, storage=f"sqlite:///{sweep}/optuna.db")
-    assert len(study.trials) == TRIALS
-    assert {trial.state for trial in study.trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
+    trials = stored_trials(sweep)
+    assert len(trials) == TRIALS
+    assert {trial.state for trial in trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
     client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
     known = client.get_experiment_by_name(NAME)
     assert known is not None

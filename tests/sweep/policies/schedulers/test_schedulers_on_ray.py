@@ -11,21 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 from ray import tune
 from ray.air.execution._internal import RayActorManager
 from ray.tune.experiment import Trial
 from ray.util import placement_group_table
 
 from gaudi_tune import build_tuner
-from gaudi_tune.base.files import STUDY_FILE
 from gaudi_tune.define.options import SchedulerName
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.trials import number_of
 from gaudi_tune.on_ray.tune_files import CONTROLLER
 from gaudi_tune.sweep.record.events import Ending
+from gaudi_tune.sweep.search.stored_study import stored_trials
 from tests.helpers.groups import in_one_group
 from tests.helpers.quadratic import QUADRATIC
 
@@ -35,7 +34,7 @@ PLAIN = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
 
 def swept(
     scheduler: SchedulerName, folder: Path, **changes: Any
-) -> tuple[tune.ResultGrid, dict[str, Any], optuna.Study]:
+) -> tuple[tune.ResultGrid, dict[str, Any], list[FrozenTrial]]:
     name = f"with-{scheduler}"
     # No checkpoint fits: each goes as soon as it is not needed any more.
     options: dict[str, Any] = {"num_samples": 7, "epochs": 9, "seed": 1, "checkpoint_budget": "1KB"}
@@ -53,8 +52,7 @@ def swept(
     assert len(there) <= 2
     best = results.get_best_result().checkpoint
     assert best is not None and (Path(best.path) / "epoch.txt").is_file()
-    study = optuna.load_study(study_name=name, storage=f"sqlite:///{folder / name / STUDY_FILE}")
-    return results, json.loads((folder / name / "summary.json").read_text()), study
+    return results, json.loads((folder / name / "summary.json").read_text()), stored_trials(folder / name)
 
 
 def test_trials_are_added_in_the_process_of_a_sweep_that_is_over(ray_here: None, tmp_path: Path) -> None:
@@ -87,7 +85,7 @@ def test_promotion_resumes_paused_trials_on_a_warm_group_ends_the_rest_and_confi
 
     monkeypatch.setattr(SweepRun, "on_trial_start", end_in_the_confirmation)
     monkeypatch.setattr(RayActorManager, "add_actor", count)
-    results, summary, study = swept("asha-promote", tmp_path, confirm=1, seeds=2)
+    results, summary, trials = swept("asha-promote", tmp_path, confirm=1, seeds=2)
     assert not results.errors
     assert len(started) == len(set(started)) == 2, "one trial actor, and one more after the resume"
     assert summary["complete"]
@@ -106,8 +104,8 @@ def test_promotion_resumes_paused_trials_on_a_warm_group_ends_the_rest_and_confi
         epochs = list(result.metrics_dataframe["epoch"])
         assert epochs == list(range(1, len(epochs) + 1))  # resumed where it was paused, nothing twice
         assert len(epochs) in (1, 3, 9)
-    assert len(study.trials) == 7
-    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
+    assert len(trials) == 7
+    assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.PRUNED}
     booked = [group for group in placement_group_table().values() if group["state"] != "REMOVED"]
     assert booked == []
 
@@ -116,12 +114,12 @@ def test_promotion_resumes_paused_trials_on_a_warm_group_ends_the_rest_and_confi
 def test_weak_trials_end_early_and_the_best_at_its_end(
     scheduler: SchedulerName, may_end_at: set[int], ray_here: None, tmp_path: Path
 ) -> None:
-    results, summary, study = swept(scheduler, tmp_path, num_samples=12, search="random")
+    results, summary, trials = swept(scheduler, tmp_path, num_samples=12, search="random")
     assert not results.errors
     assert summary["complete"]
-    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
-    ended_at = {abs(trial.params["x"]): max(trial.intermediate_values) for trial in study.trials}
+    assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.PRUNED}
+    ended_at = {abs(trial.params["x"]): max(trial.intermediate_values) for trial in trials}
     assert set(ended_at.values()) <= may_end_at
     assert ended_at[min(ended_at)] == 9
     assert ended_at[max(ended_at)] < 9
-    assert all(len(trial.intermediate_values) == max(trial.intermediate_values) for trial in study.trials)
+    assert all(len(trial.intermediate_values) == max(trial.intermediate_values) for trial in trials)
