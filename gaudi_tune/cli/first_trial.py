@@ -10,24 +10,31 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from ray.train import Checkpoint
+from torch import distributed
+from torch.distributed import HashStore  # type: ignore[attr-defined]
+
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import USER_CODE_ERRORS, SweepError, users_error
 from gaudi_tune.base.process import temporary_environment
 from gaudi_tune.base.words import duration, format_value
 from gaudi_tune.devices.find import DEVICE
+from gaudi_tune.group.clean.cleaner import TrialFolders
+from gaudi_tune.group.errors import WorkerRaisedError
+from gaudi_tune.group.report_check import check_metrics
+from gaudi_tune.group.worker import TrialStopped
+from gaudi_tune.plan.planner import make_proposer
+from gaudi_tune.private.ray_train import answered_by, one_worker
+from gaudi_tune.training.checkpoint import seal
+from gaudi_tune.training.fresh_start import fresh_start
+from gaudi_tune.training.session import get_checkpoint, open_session, report
 
 if TYPE_CHECKING:
-    from ray.train import Checkpoint
-
     from gaudi_tune.define.sweep_plan import Plan
     from gaudi_tune.training.session import SaveFunction
 
 ONE_STEP = {"epochs": 0, "steps": 2, "eval_every": 1}
 """The budget of a loop that is known to keep to one in steps: it reports after its first step."""
-
-
-class _Reported(BaseException):
-    """Raised out of ``report()`` to end the loop, past its ``except Exception``."""
 
 
 class _OneReport:
@@ -44,21 +51,17 @@ class _OneReport:
     def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
         self.metrics = dict(metrics)
         if save is not None and self._checkpoint is None:
-            from gaudi_tune.training.checkpoint import seal
-
             folder = self.folder / "checkpoint_000001"
             folder.mkdir(parents=True)
             save(folder)
             seal(folder, report=1)
             self.saved = folder
-        raise _Reported
+        raise TrialStopped({"do": "stop"})
 
     def save_if_asked(self, save: SaveFunction) -> None:
         """Do not save between two reports: nothing takes this process away."""
 
     def get_checkpoint(self) -> Checkpoint | None:
-        from ray.train import Checkpoint
-
         self.has_read = True
         return Checkpoint.from_directory(self._checkpoint) if self._checkpoint is not None else None
 
@@ -70,22 +73,20 @@ def try_first_trial(plan: Plan) -> dict[str, Any]:
     Raises:
         SweepError: The loop raised an error, or reported what a sweep cannot use.
     """
-    from gaudi_tune.plan.planner import make_proposer
-
     proposal = make_proposer(plan).propose("tried")
     budget = ONE_STEP if plan.experiment.config_class.divides_work else {}
     config = {names.CONFIRMS: 0, **plan.settings, **proposal, **budget}
     start = time.monotonic()
     with TemporaryDirectory(prefix="gaudi-tune-try-") as parent, _as_a_worker(plan, config):
-        folder = Path(parent, plan.name, "trial-001")
+        folder, folders = Path(parent, plan.name, "trial-001"), TrialFolders(Path(parent), may_remove=True)
         opening = _OneReport(folder)
-        _train(plan, config, opening, "")
+        _train(plan, config, opening, folders, "")
         if not opening.metrics:
             raise SweepError("--try: the train loop returned without a report; call report() once an epoch")
         outcome: dict[str, Any] = {"metrics": opening.metrics, "saves": opening.saved is not None, "continues": False}
         if opening.saved is not None:
             second = _OneReport(folder, opening.saved)
-            _train(plan, config, second, "as it continued from its checkpoint, ")
+            _train(plan, config, second, folders, "as it continued from its checkpoint, ")
             outcome["continues"] = second.has_read
     return {**outcome, "seconds": round(time.monotonic() - start, 1)}
 
@@ -103,54 +104,29 @@ def lines_of_try(plan: Plan, outcome: Mapping[str, Any]) -> list[str]:
 
 @contextmanager
 def _as_a_worker(plan: Plan, config: Mapping[str, Any]) -> Iterator[None]:
-    """Have what a worker of the plan has inside the block: its variables, and a process group.
+    """Have what a worker of the plan has inside the block: its variables, a process group, and a current folder.
 
     The group has one process, however many workers a trial of the plan has.
     """
-    from torch import distributed
-    from torch.distributed import HashStore  # type: ignore[attr-defined]
-
-    from gaudi_tune.private.ray_train import one_worker
-
-    variables = plan.experiment.config_class.environment_of(config)
+    here, variables = Path.cwd(), plan.experiment.config_class.environment_of(config)
     with temporary_environment({**variables, DEVICE: plan.devices.type.kind}), one_worker():
         distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
         try:
             yield
         finally:
+            os.chdir(here)
             with suppress(AssertionError):  # the loop has ended it
                 distributed.destroy_process_group()
 
 
-@contextmanager
-def _empty_folder(parent: Path) -> Iterator[None]:
-    """Make an empty folder the current one inside the block, as for each trial that begins or continues."""
-    here = Path.cwd()
-    with TemporaryDirectory(dir=parent) as folder:
-        os.chdir(folder)
-        try:
-            yield
-        finally:
-            os.chdir(here)
-
-
-def _train(plan: Plan, config: Mapping[str, Any], session: _OneReport, moment: str) -> None:
+def _train(plan: Plan, config: Mapping[str, Any], session: _OneReport, folders: TrialFolders, moment: str) -> None:
     """Run the loop until it reports or returns, and check the report."""
-    from gaudi_tune.group.errors import WorkerRaisedError
-    from gaudi_tune.group.report_check import check_metrics
-    from gaudi_tune.private.ray_train import answered_by
-    from gaudi_tune.training.fresh_start import fresh_start
-    from gaudi_tune.training.session import get_checkpoint, open_session, report
-
     fresh_start(config.get("seed", 0))
+    folders.enter_next("trial-001")
     try:
-        with (
-            _empty_folder(session.folder.parents[1]),
-            open_session(session),
-            answered_by(report, get_checkpoint, session.folder),
-        ):
+        with open_session(session), answered_by(report, get_checkpoint, session.folder):
             plan.experiment.train_loop(dict(config))
-    except _Reported:
+    except TrialStopped:
         unit = names.STEP if config.get("steps") else names.EPOCH
         metrics = {**session.metrics, unit: session.metrics.get(unit) or 1}  # a loop may count from 0
         try:

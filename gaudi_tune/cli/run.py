@@ -15,7 +15,6 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.base.process import no_collection, temporary_environment
 from gaudi_tune.base.words import as_text, format_params, format_value, harmless, in_columns
-from gaudi_tune.cli.first_trial import lines_of_try, try_first_trial
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.sweep.record.events import CTRL_C
@@ -77,6 +76,8 @@ def _run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) 
         print(as_text(dry_run_lines(plan)), flush=True)
         if not options.tried:
             return 0, plan.in_brief()
+        from gaudi_tune.cli.first_trial import lines_of_try, try_first_trial
+
         outcome = try_first_trial(plan)
         print(as_text(lines_of_try(plan, outcome)))
         return 0, {**plan.in_brief(), "tried": outcome}

@@ -113,7 +113,7 @@ class _Measured:
     first has ended."""
 
 
-class _TrialStopped(BaseException):
+class TrialStopped(BaseException):
     """Raised out of ``report()`` to end a trial. Not an Exception: a loop's ``except Exception`` must let it pass."""
 
     def __init__(self, command: dict[str, Any]) -> None:
@@ -142,7 +142,7 @@ class _WarmSession:
         if os.getpid() != self._process:
             raise RuntimeError("report() must be called in the worker itself, and not in a process that it has forked")
         if self.ended_by is not None:  # the loop swallowed the stop, or reports as it cleans up
-            raise _TrialStopped(self.ended_by)
+            raise TrialStopped(self.ended_by)
         self._save = self.last_written.to_save(save)
         sampled = self._measured.metrics.take()
         counted = self._counts.add_to_report(metrics, sampled)
@@ -154,7 +154,7 @@ class _WarmSession:
         self._notices.reports += 1
         if command["do"] != "continue":
             self.ended_by = command
-            raise _TrialStopped(command)
+            raise TrialStopped(command)
         if isinstance(save, WrittenCheckpoint) and get_context().get_world_rank() == 0:
             self.last_written.trial_continues(save)
 
@@ -221,7 +221,7 @@ def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, dev
         ):
             cleaner.run(start["config"], session.folder.name)
         next_command = session.finished()
-    except _TrialStopped as stopped:
+    except TrialStopped as stopped:
         next_command = stopped.command
         stopped.__traceback__ = None  # it holds the loop's frames, and they hold the model
     except BaseException as error:  # the user's loop, which may raise anything, also SystemExit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 from typing_extensions import override
@@ -19,80 +19,39 @@ class NotedConfig(dict[str, Any]):
     Copied or pickled it is a plain dictionary, so that a checkpoint may have it.
 
     >>> config = NotedConfig(lr=0.1, dropout=0.2)
-    >>> config["lr"], config.unread
+    >>> config["lr"], list(config.unread)
     (0.1, ['dropout'])
-    >>> {**config}, config.unread
+    >>> {**config}, list(config.unread)
     ({'lr': 0.1, 'dropout': 0.2}, [])
     """
 
     def __init__(self, *args: Any, **entries: Any) -> None:
         """Begin with the entries of a dict, of which none was read."""
         super().__init__(*args, **entries)
-        self._unread = dict.fromkeys(dict.keys(self))
-
-    @property
-    def unread(self) -> list[str]:
+        self.unread = dict.fromkeys(dict.keys(self))
         """The keys that nobody has read so far."""
-        return list(self._unread)
-
-    @override
-    def __getitem__(self, key: str) -> Any:
-        self._unread.pop(key, None)
-        return super().__getitem__(key)
-
-    @override
-    def get(self, key: str, default: Any = None) -> Any:
-        self._unread.pop(key, None)
-        return super().get(key, default)
-
-    @override
-    def pop(self, key: str, *default: Any) -> Any:
-        self._unread.pop(key, None)
-        return super().pop(key, *default)
-
-    @override
-    def setdefault(self, key: str, default: Any = None) -> Any:
-        self._unread.pop(key, None)
-        return super().setdefault(key, default)
-
-    # Python itself calls these for dict(config), f(**config) and json.dumps(config).
-
-    @override
-    def __iter__(self) -> Iterator[str]:
-        self._unread.clear()
-        return super().__iter__()
-
-    @override
-    def keys(self) -> Any:
-        self._unread.clear()
-        return super().keys()
-
-    @override
-    def values(self) -> Any:
-        self._unread.clear()
-        return super().values()
-
-    @override
-    def items(self) -> Any:
-        self._unread.clear()
-        return super().items()
-
-    @override
-    def copy(self) -> dict[str, Any]:
-        return dict(self.items())
-
-    @override
-    def __or__(self, other: Any) -> Any:
-        return self.copy() | other
-
-    @override
-    def __ror__(self, other: Any) -> Any:
-        return other | self.copy()
 
     @override
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         # Not as a dict: torch.load(weights_only=True) calls no function but a few, of which OrderedDict is one.
         return OrderedDict, (), None, None, iter(self.items())
+
+
+def _reading(method: Callable[..., Any], *, everything: bool) -> Callable[..., Any]:
+    """Return a method of dict that notes its first argument as read, or every key."""
+
+    def read(config: NotedConfig, *arguments: Any) -> Any:
+        for key in list(config.unread) if everything else arguments[:1]:
+            config.unread.pop(key, None)
+        return method(config, *arguments)
+
+    return read
+
+
+for _name in ("__getitem__", "get", "pop", "setdefault"):
+    setattr(NotedConfig, _name, _reading(getattr(dict, _name), everything=False))
+for _name in ("__iter__", "keys", "values", "items", "copy", "__or__", "__ror__"):  # dict(config) and f(**config), too
+    setattr(NotedConfig, _name, _reading(getattr(dict, _name), everything=True))
 
 
 def noted(config: dict[str, Any]) -> dict[str, Any]:
@@ -113,4 +72,4 @@ def unread_keys(config: dict[str, Any] | None) -> list[str]:
     """
     if not isinstance(config, NotedConfig) or len(config.unread) == len(config):
         return []
-    return config.unread
+    return list(config.unread)
