@@ -28,23 +28,23 @@ FLOORS = (
 """From the top down. Folders of one floor do not know each other."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
-    "cli": 950,
-    "on_ray": 2900,
-    "plan": 1079,
+    "cli": 930,
+    "on_ray": 2870,
+    "plan": 1072,
     "sweep.policies": 800,
-    "sweep.search": 1600,
+    "sweep.search": 1310,
     "show": 3486,
     "sweep.record": 1335,
     "define": 1440,
     "group": 1870,
     "integrations": 133,
     "data": 1730,
-    "storage": 450,
+    "storage": 436,
     "recipes": 1220,
-    "training": 685,
+    "training": 650,
     "devices": 1031,
-    "base": 560,
-    "private": 1505,
+    "base": 570,
+    "private": 1350,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""

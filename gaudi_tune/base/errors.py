@@ -64,6 +64,19 @@ def errors_are_logged(text: str) -> Iterator[None]:
         logger.exception("%s", text)
 
 
+@contextmanager
+def damage_is_an_error(subject: str) -> Iterator[None]:
+    """Turn whatever the content of damaged files raises inside the block into a SweepError."""
+    try:
+        yield
+    except SweepError:
+        raise
+    except Exception as error:  # files of any content: each kind of damage raises its own
+        raise SweepError(
+            f"{subject}: a file in the sweep's folder is damaged ({first_line(error)}); put it back from a backup"
+        ) from error
+
+
 def shown_plainly(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Have Python print a SweepError of this function as a line, without a traceback, if it ends the user's script."""
 

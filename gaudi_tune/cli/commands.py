@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from typing_extensions import override
 
-from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.errors import SweepError, damage_is_an_error
 from gaudi_tune.base.prints import prints_of
 from gaudi_tune.base.process import prepare_terminal, version_of
 from gaudi_tune.base.words import as_text, harmless
@@ -152,7 +152,7 @@ def _ls(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
 
 
 def _show(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
-    from gaudi_tune.cli.sweeps import StoredSweep, damage_is_an_error
+    from gaudi_tune.cli.sweeps import StoredSweep
 
     sweep = StoredSweep.find(arguments.sweep, arguments.storage)
     with damage_is_an_error(f"show {arguments.sweep}"):
@@ -182,7 +182,7 @@ def _logs(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
 
 def _export(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
     from gaudi_tune.cli.export import export
-    from gaudi_tune.cli.sweeps import StoredSweep, damage_is_an_error
+    from gaudi_tune.cli.sweeps import StoredSweep
 
     sweep = StoredSweep.find(arguments.sweep, arguments.storage)
     with damage_is_an_error(f"export {arguments.sweep}"):

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.errors import SweepError, damage_is_an_error
 from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.base.process import no_collection, temporary_environment
 from gaudi_tune.base.words import as_text, format_params, format_value, harmless, in_columns
@@ -186,7 +186,6 @@ def dry_run_lines(plan: Plan) -> list[str]:
 
 def _progress(plan: Plan) -> tuple[int, int, list[str]]:
     """Return how many trials of a resumed sweep have ended, what the others have trained, and what was not read."""
-    from gaudi_tune.cli.sweeps import damage_is_an_error
     from gaudi_tune.on_ray.tuner import SweepTuner
 
     with damage_is_an_error(f"--resume {plan.name}"):

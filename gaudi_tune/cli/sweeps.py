@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gaudi_tune.base.errors import SweepError, first_line
+from gaudi_tune.base.errors import SweepError, damage_is_an_error
 from gaudi_tune.base.files import STATE_LOG, SUMMARY_FILE, SWEEP_FILE
 from gaudi_tune.base.words import format_params, format_value, in_columns
 from gaudi_tune.define.options import resume_command
@@ -192,19 +191,6 @@ class StoredSweep:
             details = str(trial["at"] or ""), trial["status"], format_params(trial["config"])
             rows.append((f"{trial['trial']:03d}", *map(format_value, point), *details))
         return in_columns(rows)
-
-
-@contextmanager
-def damage_is_an_error(subject: str) -> Iterator[None]:
-    """Turn whatever the content of damaged files raises inside the block into a SweepError."""
-    try:
-        yield
-    except SweepError:
-        raise
-    except Exception as error:  # files of any content: each kind of damage raises its own
-        raise SweepError(
-            f"{subject}: a file in the sweep's folder is damaged ({first_line(error)}); put it back from a backup"
-        ) from error
 
 
 def list_sweeps(storage: Path) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ def from_pretrained(load: Callable[[str], Any], model: str) -> Any:
     """
     try:
         return load(model)
-    except Exception as error:
+    except Exception as error:  # libraries of models and the hub's network: each fault raises its own
         problem = (
             "the folder does not hold a model"
             if Path(model).exists()

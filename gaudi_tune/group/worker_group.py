@@ -325,7 +325,7 @@ class WorkerGroup:
     def _run_trainer(self, spec: WorkerGroupSpec, name: str) -> None:
         try:
             self._make_trainer(spec, name).fit()
-        except BaseException as error:
+        except BaseException as error:  # of the user's loop or of Ray, in a thread
             self._failure = error  # raised to the trial by the thread that waits for the workers
         finally:
             if not self._abandoned:  # otherwise this actor's bookings are the next group's by now

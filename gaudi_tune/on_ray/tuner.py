@@ -28,7 +28,8 @@ from gaudi_tune.group.trainer import WorkerGroupSpec
 from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.on_ray.assemble import assemble
 from gaudi_tune.on_ray.continuation import take_over
-from gaudi_tune.on_ray.given.arguments import epochs_of, experiment_of, read_arguments, with_notes
+from gaudi_tune.on_ray.given.arguments import epochs_of, read_arguments, with_notes
+from gaudi_tune.on_ray.given.trainable import experiment_of
 from gaudi_tune.on_ray.local_ray import TUNE_NEEDS, TUNE_SETTINGS, start_ray
 from gaudi_tune.on_ray.trials import name_of, new_folder_of
 from gaudi_tune.on_ray.tune_files import KeptState, put_back, read_kept_state, results_so_far
@@ -204,7 +205,7 @@ class SweepTuner(tune.Tuner):
             tune_state.give_state_to_keepers(SNAPSHOT_TIME_SHARE)
             with temporary_environment(TUNE_SETTINGS), changed_environment(TUNE_NEEDS):
                 results = self._run_tune(state)
-        except BaseException as error:
+        except BaseException as error:  # whatever ends Tune: the sweep is closed, and the error raised
             self.run.fail(error)
             if isinstance(error, AssertionError):  # Tune asserts that it restored the trials of a restored searcher
                 self.run.on_disk.check_restored()

@@ -95,5 +95,5 @@ def _answer_of_ray(ask: Callable[[], Answer], unknown: Answer) -> Answer:
     """Return what Ray answers, or ``unknown`` if its control service has just gone, which the next look finds."""
     try:
         return ask()
-    except Exception:
+    except Exception:  # Ray raises its own, of several kinds, while its control service goes
         return unknown

@@ -32,11 +32,6 @@ def tell_goal(searcher: Searcher, metric: str, mode: str, space: dict[str, Any])
     searcher.set_search_properties(None if own_metric else metric, None if own_mode else mode, space)
 
 
-def keeps_searches(searcher: Searcher) -> bool:
-    """Whether the state of a searcher can be kept for a resume."""
-    return type(searcher).save is not Searcher.save
-
-
 def variants(
     generator: BasicVariantGenerator, space: dict[str, Any], samples: int, seed: int
 ) -> Iterator[dict[str, Any]]:
@@ -98,25 +93,23 @@ def mutated_by(scheduler: PopulationBasedTraining) -> set[str]:
     return {*scheduler._hyperparam_mutations, *getattr(scheduler, "_hyperparam_bounds", ())}
 
 
-def keeps_state(scheduler: TrialScheduler) -> bool:
-    """Whether the state of a scheduler can be kept for a resume."""
-    return isinstance(scheduler, PopulationBasedTraining) or type(scheduler).save is not TrialScheduler.save
+def keeps_state(alg: TrialScheduler | Searcher) -> bool:
+    """Whether the state of a scheduler or a searcher can be kept for a resume."""
+    return isinstance(alg, PopulationBasedTraining) or type(alg).save not in (TrialScheduler.save, Searcher.save)
 
 
-def saved_scheduler(scheduler: TrialScheduler) -> bytes | None:
-    """Return what a scheduler saves of itself; None if it cannot."""
-    if not keeps_state(scheduler):
-        return None
+def saved(alg: TrialScheduler | Searcher) -> bytes:
+    """Return what a scheduler or a searcher that keeps its state saves of itself."""
     with tempfile.TemporaryDirectory() as folder:
-        scheduler.save(file := f"{folder}/scheduler")
+        alg.save(file := f"{folder}/state")
         return Path(file).read_bytes()
 
 
-def load_scheduler(scheduler: TrialScheduler, saved: bytes) -> None:
-    """Give a scheduler what :func:`saved_scheduler` returned."""
+def restore(alg: TrialScheduler | Searcher, state: bytes) -> None:
+    """Give a scheduler or a searcher what :func:`saved` returned."""
     with tempfile.TemporaryDirectory() as folder:
-        Path(file := f"{folder}/scheduler").write_bytes(saved)
-        scheduler.restore(file)
+        Path(file := f"{folder}/state").write_bytes(state)
+        alg.restore(file)
 
 
 PBT_STATE = ("last_score", "last_perturbation_time", "last_train_time", "last_result")

@@ -125,7 +125,7 @@ def _open(file: Path) -> Load:
 def _load(file: Path, item: Any) -> Any:
     try:
         return _open(file)(item)
-    except Exception as error:
+    except Exception as error:  # of what reads a sample, in another process
         try:
             pickle.loads(pickle.dumps(error))  # noqa: S301
         except Exception:  # an error that cannot be pickled would end the pool

@@ -151,7 +151,7 @@ READERS = {
 }
 """Who reads the file that the first word of a damage names. All read what any other damage concerns."""
 EXPECTED: dict[str, tuple[str, int, str]] = {
-    "log without values": ("show", 2, "state.log cannot be read (KeyError: 'params')"),
+    "log without values": ("show", 2, "folder is damaged (KeyError: 'params')"),
     "log of zeros": ("resume", 2, "its state cannot be read in full"),
     "log that is gone": ("resume", 2, "its state cannot be read in full (there is no state.log)"),
 }

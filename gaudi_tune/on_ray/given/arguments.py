@@ -7,7 +7,6 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial, update_wrapper
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -31,14 +30,11 @@ from gaudi_tune.define.experiment import USUAL_BUDGET, Experiment
 from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import RAYS, RAYS_POPULATION, SweepOptions
-from gaudi_tune.define.ranges import WithPrior, is_range
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.given.configs import noted, with_configs
-from gaudi_tune.on_ray.given.ray_search import count_proposals, is_grid, needs_variants, source_of, space_of_variants
-from gaudi_tune.plan.apply import SET_BY_OPTIONS
+from gaudi_tune.on_ray.given.ray_search import count_proposals, needs_variants, source_of, space_of_variants
 from gaudi_tune.private.ray_objects import (
     goal_of,
-    keeps_searches,
     keeps_state,
     longest_trial,
     mutated_by,
@@ -47,7 +43,7 @@ from gaudi_tune.private.ray_objects import (
 from gaudi_tune.training.report_values import as_float
 
 if TYPE_CHECKING:
-    from gaudi_tune.training.session import TrainLoop
+    pass
 
 REFUSED_SCHEDULERS: Mapping[type[TrialScheduler], str] = {
     ResourceChangingScheduler: "the devices of a trial are the sweep's to move; give its base_scheduler, and grow='on'",
@@ -94,73 +90,6 @@ def read_arguments(
         scheduler=scheduler, callbacks=callbacks, stop=stop, max_concurrent=max_concurrent, notes=notes, **search
     )
     return experiment, objects, changes
-
-
-def experiment_of(trainable: Any, changes: dict[str, Any]) -> Experiment:
-    """Return the experiment of a train function or class and the ``param_space`` among the arguments of build_tuner().
-
-    Constants that no study can keep, such as lists, are given to the train function as they are, and so are those with
-    the name of an option, such as ``steps``. A space within a space is flat in the study, ``model_hidden`` for
-    ``{"model": {"hidden": ...}}``, and nested again for the train function.
-    """
-    if not callable(trainable) or "param_space" not in changes:
-        raise SweepError(
-            f"build_tuner() needs an Experiment(...), or a train function and its param_space, but got "
-            f"{written(trainable)}; give it first"
-        )
-    space, constants, paths = changes.pop("param_space"), dict[str, Any](), dict[str, tuple[str, ...]]()
-    if isinstance(space, Mapping):
-        space, paths = _flat(space)
-        constants = {name: value for name, value in space.items() if not _belongs_in_a_space(name, value)}
-        space = {name: value for name, value in space.items() if name not in constants}
-    experiment = Experiment(train_loop=trainable, space=space)
-    if not constants and not paths:
-        return experiment
-    train_loop = partial(_with_constants, experiment.train_loop, constants, paths)
-    return replace(experiment, train_loop=update_wrapper(train_loop, experiment.train_loop))  # with its resources
-
-
-def _belongs_in_a_space(name: str, value: Any) -> bool:
-    if value is None or isinstance(value, str | Real):
-        return name not in SET_BY_OPTIONS
-    return _holds_range(value)
-
-
-def _holds_range(value: Any) -> bool:
-    if is_range(value) or is_grid(value) or isinstance(value, WithPrior):
-        return True
-    return isinstance(value, Mapping) and any(map(_holds_range, value.values()))
-
-
-def _flat(space: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
-    """Return a space without spaces within it, and the path in ``space`` of each entry that was in one."""
-    flat: dict[str, Any] = {}
-    paths: dict[str, tuple[str, ...]] = {}
-    for name, value in space.items():
-        if isinstance(value, Mapping) and not is_grid(value) and _holds_range(value):
-            inner, inner_paths = _flat(value)
-            new = {f"{name}_{key}": entry for key, entry in inner.items()}
-            paths |= {f"{name}_{key}": (name, *inner_paths.get(key, (key,))) for key in inner}
-        else:
-            new = {name: value}
-        if repeated := sorted(new.keys() & (flat.keys() | space.keys() - {name})):
-            raise SweepError(f"param_space has {repeated[0]} twice, once as a space in a space; rename one of them")
-        flat |= new
-    return flat, paths
-
-
-def _with_constants(
-    train_loop: TrainLoop, constants: Mapping[str, Any], paths: Mapping[str, Sequence[str]], config: dict[str, Any]
-) -> None:
-    """Call a train loop with its constants, and with the entries of spaces in a space where they were."""
-    nested = {**config, **constants}
-    for name in paths.keys() & nested.keys():
-        *folders, last = paths[name]
-        parent = nested
-        for folder in folders:
-            parent = parent.setdefault(folder, {})
-        parent[last] = nested.pop(name)
-    train_loop(nested)
 
 
 def check_is_object(argument: str, value: Any) -> None:
@@ -309,20 +238,18 @@ def notes_on_stop(plan: Plan) -> list[str]:
 def with_notes(plan: Plan) -> Plan:
     """Return a plan that says what Ray's objects do in it, once they are found to fit."""
     scheduler, search_alg = plan.objects.scheduler, plan.objects.search_alg
-    notes, forgetful = [*plan.objects.notes, *notes_on_stop(plan)], []
+    notes = [*plan.objects.notes, *notes_on_stop(plan)]
     if search_alg is not None:
         check_search(plan)
-        if isinstance(search_alg, Searcher) and not keeps_searches(search_alg):
-            forgetful.append(search_alg)
     if scheduler is not None:
         check_scheduler(scheduler, plan)
         if note := note_on_length(scheduler, plan):
             notes.append(f"{type(scheduler).__name__}: {note}")
-        if not keeps_state(scheduler):
-            forgetful.append(scheduler)
-    for forgetful_object in forgetful:
-        kind = type(forgetful_object).__name__
-        notes.append(f"{kind} cannot keep its state: a resumed sweep begins it again, without what it has seen")
+    notes += [
+        f"{type(each).__name__} cannot keep its state: a resumed sweep begins it again, without what it has seen"
+        for each in (search_alg, scheduler)
+        if isinstance(each, Searcher | TrialScheduler) and not keeps_state(each)
+    ]
     return replace(plan, objects=replace(plan.objects, notes=notes))
 
 

@@ -7,7 +7,6 @@ checkpoint, and a trial's latest checkpoint.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,15 +15,16 @@ from ray.tune.schedulers import HyperBandScheduler, PopulationBasedTraining, Tri
 from typing_extensions import override
 
 from gaudi_tune.base import names
-from gaudi_tune.base.errors import USER_CODE_ERRORS
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.on_ray.given.guarded import Guarded
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.private.ray_objects import (
     PBT_STATE,
     exchange_is_due,
-    load_scheduler,
+    keeps_state,
     pbt_states,
-    saved_scheduler,
+    restore,
+    saved,
     set_goal,
     time_attribute,
 )
@@ -33,8 +33,6 @@ from gaudi_tune.sweep.policies.schedulers.given import GivenScheduler
 from gaudi_tune.sweep.policies.schedulers.population import Population
 from gaudi_tune.sweep.policies.schedulers.scheduler import CONTINUE, Scheduler
 from gaudi_tune.sweep.record.events import Decision, Reported
-
-logger = logging.getLogger(__name__)
 
 
 class RayScheduler(SweepScheduler):
@@ -59,7 +57,7 @@ class RayScheduler(SweepScheduler):
         self._paused_before: list[Trial] = []  # trials that were paused when the sweep was interrupted
         self._unpaused = set[int]()
         """Trials that Ray's scheduler has paused, and is to continue."""
-        self._cannot_save = False
+        self._guarded = Guarded(type(ray_scheduler).__name__)
 
     @property
     def supports_buffered_results(self) -> bool:
@@ -178,24 +176,15 @@ class RayScheduler(SweepScheduler):
             states = pbt_states(self.ray)
             population = {t.trial_id: {name: getattr(states[t], name) for name in PBT_STATE} for t in states}
             return {"population": population}
-        return {"added": sorted(self._added), "saved": self._saved()}
-
-    def _saved(self) -> bytes | None:
-        if self._cannot_save:
-            return None
-        try:
-            return saved_scheduler(self.ray)
-        except USER_CODE_ERRORS as error:
-            self._cannot_save = True
-            logger.warning("the state of %s cannot be kept (%s); a resumed sweep begins it again", self.ray, error)
-            return None
+        state = self._guarded.call("save", saved, self.ray) if keeps_state(self.ray) else None
+        return {"added": sorted(self._added), "saved": state}
 
     @override
     def set_state(self, state: dict[str, Any]) -> None:
         """Take what :meth:`get_state` returned, before the trials are added again."""
         self._restored_population = state.get("population", {})
         if state.get("saved") is not None:
-            load_scheduler(self.ray, state["saved"])
+            restore(self.ray, state["saved"])
             self._added = set(state["added"])
 
 

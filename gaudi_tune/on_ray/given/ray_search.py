@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import base64
-import logging
 import math
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
@@ -19,15 +16,13 @@ from ray.tune.search import BasicVariantGenerator, Searcher
 from ray.tune.search.sample import Function
 from ray.tune.utils.util import flatten_dict
 
-from gaudi_tune.base.errors import USER_CODE_ERRORS
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.ranges import WithPrior, convert_tune_range, is_range, plain, suggest_in
 from gaudi_tune.define.search_space import SearchSpace, SpaceFunction
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.on_ray.given.guarded import Guarded
 from gaudi_tune.on_ray.tune_searcher import Source
-from gaudi_tune.private.ray_objects import count_variants, keeps_searches, tell_goal, variants
-
-logger = logging.getLogger(__name__)
+from gaudi_tune.private.ray_objects import count_variants, keeps_state, restore, saved, tell_goal, variants
 
 
 class RaySearch:
@@ -44,7 +39,7 @@ class RaySearch:
         tell_goal(searcher, leader.name, leader.mode, tune_space(plan.experiment.search_space))
         self._last_results: dict[str, Mapping[str, Any]] = {}
         """The last result of each of its trials that has not ended, by Tune's id."""
-        self._has_failed = False
+        self._guarded = Guarded(type(searcher).__name__)
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Return the next configuration; None while there is none; ``Searcher.FINISHED`` if there is no more."""
@@ -72,38 +67,24 @@ class RaySearch:
             self._tell("on_trial_complete", trial_id, result=dict(last_result), error=False)
 
     def _tell(self, method: str, *arguments: Any, **named: Any) -> None:
-        try:
-            getattr(self._searcher, method)(*arguments, **named)
-        except USER_CODE_ERRORS:
-            if not self._has_failed:
-                self._has_failed = True
-                logger.exception(
-                    "%s failed in %s(); the sweep continues, and further errors there are not shown",
-                    type(self._searcher).__name__,
-                    method,
-                )
+        self._guarded.call(method, getattr(self._searcher, method), *arguments, **named)
 
     def save(self) -> dict[str, Any]:
         """Return what a resumed sweep must know, as JSON can hold it."""
-        if not keeps_searches(self._searcher):
+        if not keeps_state(self._searcher):
             return {}
-        with tempfile.TemporaryDirectory() as folder:
-            self._searcher.save(file := f"{folder}/searcher")
-            saved = base64.b64encode(Path(file).read_bytes()).decode()
         metrics = (TRAINING_ITERATION, *(objective.name for objective in self._objectives))
         last_results = {
             trial_id: {name: result[name] for name in metrics if name in result}
             for trial_id, result in self._last_results.items()
         }
-        return {"last_results": last_results, "saved": saved}
+        return {"last_results": last_results, "saved": base64.b64encode(saved(self._searcher)).decode()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take what :meth:`save` returned."""
         if not state:
             return
-        with tempfile.TemporaryDirectory() as folder:
-            Path(file := f"{folder}/searcher").write_bytes(base64.b64decode(state["saved"]))
-            self._searcher.restore(file)
+        restore(self._searcher, base64.b64decode(state["saved"]))
         self._last_results = dict(state["last_results"])
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import Any
 
 import cloudpickle
 from ray import tune
 
-from gaudi_tune.base.errors import USER_CODE_ERRORS
 from gaudi_tune.base.kept_in_process import KeptInProcess
-
-logger = logging.getLogger(__name__)
+from gaudi_tune.on_ray.given.guarded import Guarded
 
 STATE = ("get_state", "set_state")
 """The methods for a callback's state. The sweep's log keeps that: Tune would end the sweep if it cannot be pickled."""
@@ -27,7 +24,7 @@ class UserCallback(KeptInProcess, tune.Callback):
 
     def __init__(self, callback: tune.Callback, **sweep_facts: Any) -> None:
         """Wrap a callback. Its ``setup`` gets ``sweep_facts``, such as ``stop``, in place of what Tune knows."""
-        self._callback, self._failed = callback, set[str]()
+        self._callback, self._guarded = callback, Guarded(f"the callback {type(callback).__name__}")
         for hook in HOOKS:
             setattr(self, hook, partial(self._call, hook))
         self.setup = lambda **info: self._call("setup", **{**info, **sweep_facts})
@@ -38,28 +35,12 @@ class UserCallback(KeptInProcess, tune.Callback):
         return type(self._callback).__name__
 
     def _call(self, hook: str, *arguments: Any, **info: Any) -> Any:
-        try:
-            return getattr(self._callback, hook)(*arguments, **info)
-        except USER_CODE_ERRORS:
-            if hook not in self._failed:
-                self._failed.add(hook)
-                logger.exception(
-                    "the callback %s failed in %s(); the sweep continues, and further errors there are not shown",
-                    self.name,
-                    hook,
-                )
-            return None
+        return self._guarded.call(hook, getattr(self._callback, hook), *arguments, **info)
 
     def kept_state(self) -> bytes | None:
-        """Return what a resumed sweep gives the callback, pickled; None if it has no state."""
+        """Return what a resumed sweep gives the callback, pickled; None if it has no state that can be kept."""
         state = self._call("get_state")
-        try:
-            return None if state is None else bytes(cloudpickle.dumps(state))
-        except USER_CODE_ERRORS as error:
-            if "pickle" not in self._failed:
-                self._failed.add("pickle")
-                logger.warning("the state of the callback %s cannot be kept (%s)", self.name, error)
-            return None
+        return None if state is None else self._guarded.call("keeping its state", cloudpickle.dumps, state)
 
     def restore_state(self, state: bytes) -> None:
         """Give the callback what :meth:`kept_state` returned."""

@@ -10,8 +10,8 @@ from typing import Any
 from ray.tune.stopper import Stopper
 from ray.tune.utils.util import unflatten_dict
 
-from gaudi_tune.base.errors import USER_CODE_ERRORS
 from gaudi_tune.define.given_objects import describe_stop
+from gaudi_tune.on_ray.given.guarded import Guarded
 from gaudi_tune.sweep.record.events import Ending
 
 logger = logging.getLogger(__name__)
@@ -22,8 +22,8 @@ class UserStop:
 
     def __init__(self, stop: Mapping[str, float] | Callable[[str, Mapping[str, Any]], bool] | Stopper | None) -> None:
         """Take a ``stop`` that was checked, or None."""
-        self._stop = stop
-        self._has_failed = False
+        self._stop, self._guarded = stop, Guarded("stop")
+        self._has_warned = False
 
     def why_trial_ends(self, trial_id: str, result: Mapping[str, Any]) -> str:
         """Return why a trial ends after this flat result; "" if it does not."""
@@ -32,15 +32,16 @@ class UserStop:
         if self._stop is None:
             return ""
         stop, nested = self._stop, unflatten_dict(dict(result))
-        if not self._ask(lambda: stop(trial_id, nested)):
+        if not self._guarded.call("__call__", lambda: bool(stop(trial_id, nested))):
             return ""
         return f"its {describe_stop(self._stop).removeprefix('a trial ends when ').removesuffix(' says so')} says stop"
 
     def why_sweep_ends(self) -> Ending | None:
         """Return why the whole sweep ends, if a Stopper says so."""
-        if not isinstance(self._stop, Stopper) or not self._ask(self._stop.stop_all):
+        stop = self._stop
+        if not isinstance(stop, Stopper) or not self._guarded.call("stop_all", lambda: bool(stop.stop_all())):
             return None
-        return Ending(f"its {type(self._stop).__name__} says stop", status=0)
+        return Ending(f"its {type(stop).__name__} says stop", status=0)
 
     def _reached(self, result: Mapping[str, Any]) -> str:
         assert isinstance(self._stop, Mapping)
@@ -53,14 +54,7 @@ class UserStop:
                 return f"{name} {result[name]:.4g} reached the {value:g} of its stop"
         return ""
 
-    def _ask(self, question: Callable[[], bool]) -> bool:
-        try:
-            return bool(question())
-        except USER_CODE_ERRORS as error:
-            self._warn("stop failed (%s); it counts as no, and further errors are not shown", error)
-            return False
-
-    def _warn(self, message: str, cause: object) -> None:
-        if not self._has_failed:
-            self._has_failed = True
-            logger.warning(message, cause, exc_info=isinstance(cause, BaseException))
+    def _warn(self, message: str, metric: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning(message, metric)

@@ -9,7 +9,7 @@ from typing import Any
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as StudyState
 
-from gaudi_tune.base.errors import SweepError, first_line
+from gaudi_tune.base.errors import SweepError, damage_is_an_error
 from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.trial_proxy import hyperparameter
@@ -35,15 +35,11 @@ def stored_trials(folder: Path) -> list[FrozenTrial]:
     """
     if not (folder / STATE_LOG).exists():
         return []
-    try:
+    with damage_is_an_error(str(folder / STATE_LOG)):
         trials = kept_trials(read_log(folder, as_data=True)["study"])
         for trial in trials:
             number_in_sweep(trial)  # which a damaged attribute makes impossible
-        return trials
-    except Exception as error:  # a file of any content: each kind of damage raises its own
-        raise SweepError(
-            f"{folder / STATE_LOG} cannot be read ({first_line(error)}); put it back from a backup"
-        ) from error
+    return trials
 
 
 def config_of_trial(folder: Path, number: int) -> dict[str, Any]:

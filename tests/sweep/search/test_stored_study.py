@@ -34,5 +34,5 @@ def test_it_has_what_the_log_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", bytes(100), b"no log"])
 def test_damage_is_an_error_of_one_line(content: bytes, tmp_path: Path) -> None:
     (tmp_path / STATE_LOG).write_bytes(content)
-    with pytest.raises(SweepError, match=rf"^{tmp_path / STATE_LOG} cannot be read \(.*\); put it back from a backup$"):
+    with pytest.raises(SweepError, match=rf"^{tmp_path / STATE_LOG}: .* damaged \(.*\); put it back from a backup$"):
         stored_trials(tmp_path)
