@@ -40,12 +40,12 @@ class NotedConfig(dict[str, Any]):
 def _reading(method: Callable[..., Any], *, everything: bool) -> Callable[..., Any]:
     """Return a method of dict that notes its first argument as read, or every key."""
 
-    def read(config: NotedConfig, *arguments: Any) -> Any:
+    def noting_method(config: NotedConfig, *arguments: Any) -> Any:
         for key in list(config.unread) if everything else arguments[:1]:
             config.unread.pop(key, None)
         return method(config, *arguments)
 
-    return read
+    return noting_method
 
 
 for _name in ("__getitem__", "get", "pop", "setdefault"):

@@ -246,9 +246,9 @@ def with_notes(plan: Plan) -> Plan:
         if note := note_on_length(scheduler, plan):
             notes.append(f"{type(scheduler).__name__}: {note}")
     notes += [
-        f"{type(each).__name__} cannot keep its state: a resumed sweep begins it again, without what it has seen"
-        for each in (search_alg, scheduler)
-        if isinstance(each, Searcher | TrialScheduler) and not keeps_state(each)
+        f"{type(ray_object).__name__} cannot keep its state: a resumed sweep begins it again, without what it has seen"
+        for ray_object in (search_alg, scheduler)
+        if isinstance(ray_object, Searcher | TrialScheduler) and not keeps_state(ray_object)
     ]
     return replace(plan, objects=replace(plan.objects, notes=notes))
 

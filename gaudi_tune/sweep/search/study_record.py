@@ -19,7 +19,7 @@ class StudyRecord:
     """The study of a sweep. It is read and changed in memory, and the log of the sweep keeps it."""
 
     def __init__(
-        self, directions: Sequence[Literal["minimize", "maximize"]], kept: Mapping[str, Any] | None = None
+        self, directions: Sequence[Literal["minimize", "maximize"]], full_snapshot: Mapping[str, Any] | None = None
     ) -> None:
         """Begin an empty study, or take the one of a :meth:`snapshot` with all trials.
 
@@ -30,9 +30,9 @@ class StudyRecord:
         self.memory = optuna.create_study(directions=list(directions), sampler=RandomSampler(seed=0))
         self.unlogged = set[int]()
         """Numbers of the trials that have changed since the log was written."""
-        if kept is not None:
-            self.memory.add_trials(kept_trials(kept))
-            for name, value in kept["attributes"].items():
+        if full_snapshot is not None:
+            self.memory.add_trials(kept_trials(full_snapshot))
+            for name, value in full_snapshot["attributes"].items():
                 internals.set_study_attribute(self.memory, name, value)
 
     def trials(self) -> list[FrozenTrial]:
@@ -64,6 +64,6 @@ class StudyRecord:
         return {"attributes": attributes, TRIALS: {number: snapshot(trials[number]) for number in numbers}}
 
 
-def kept_trials(kept: Mapping[str, Any]) -> list[FrozenTrial]:
+def kept_trials(full_snapshot: Mapping[str, Any]) -> list[FrozenTrial]:
     """Return the trials of a :meth:`StudyRecord.snapshot` with all trials, by number."""
-    return [from_snapshot(trial) for _, trial in sorted(kept[TRIALS].items())]
+    return [from_snapshot(trial) for _, trial in sorted(full_snapshot[TRIALS].items())]
