@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 import sysconfig
 import zipfile
 from collections.abc import Iterator
 from email import message_from_bytes
+from email.message import Message
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -106,12 +108,25 @@ def test_it_installs_one_package_with_its_types(wheel: Path) -> None:
     assert {"gaudi_tune/py.typed", "gaudi_tune/show/pictures/report.html"} <= set(names)
 
 
-def required(wheel: Path, extra: str = "") -> set[str]:
-    """The packages that the wheel installs with an extra, or without one; an extra that it names is not looked up."""
+def metadata(wheel: Path) -> Message:
+    """What an index gets to know of the wheel."""
     with zipfile.ZipFile(wheel) as archive:
         (file,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
-        lines = message_from_bytes(archive.read(file)).get_all("Requires-Dist", [])
-    requirements = [Requirement(line) for line in lines]
+        return message_from_bytes(archive.read(file))
+
+
+def test_its_readme_links_to_no_files(wheel: Path) -> None:
+    """On an index there are none beside it."""
+    told = metadata(wheel)
+    assert told["Description-Content-Type"] == "text/markdown"
+    readme = str(told.get_payload())
+    assert "## How it works" in readme
+    assert "[" in readme and re.findall(r"\]\((?!https?:)", readme) == []
+
+
+def required(wheel: Path, extra: str = "") -> set[str]:
+    """The packages that the wheel installs with an extra, or without one; an extra that it names is not looked up."""
+    requirements = [Requirement(line) for line in metadata(wheel).get_all("Requires-Dist", [])]
     return {
         canonicalize_name(each.name)
         for each in requirements

@@ -2,10 +2,10 @@
 
 Each surface is taken away by its name (``GAUDI_TUNE_STOCK``), in every process of a sweep whose trials save, pause and
 continue. The sweep must end right, with all trials and the best one; or, where it would lose work, the plan must refuse
-with the versions that were tested. Prints a line for each, and ends with status 1 if one is wrong. About 25 s each on 2
-cores.
+with the versions that were tested. The one without all is killed once a trial has saved, and resumed. Prints a line for
+each, and ends with status 1 if one is wrong. About 25 s each on 2 cores.
 
-    python -m tests.tools.losses [NAME ...]
+    python -m tests.tools.losses [NAME ...]    # 1: the one without all
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.private.surfaces import ANY_VERSION, STOCK, SURFACES, tested
 from gaudi_tune.sweep.search.stored_study import stored_trials
+from tests.tools.versions.sweep import Driver
 
-TRIALS, EPOCHS = 6, 3
+NAME, TRIALS, EPOCHS = "lost", 6, 3
 ALL = "1"
 """Takes away all that a sweep can do without."""
 
@@ -46,6 +47,9 @@ def main() -> int:
 
 def without(name: str, folder: Path, *options: str) -> list[str]:
     """Run a sweep without a surface, and return what is wrong with it."""
+    if name == ALL:
+        killed(folder, *options, **{STOCK: name})
+        options = ("--resume", NAME)
     status, answer, said = sweep(folder, *options, **{STOCK: name})
     if name == ALL or SURFACES[name].fallback:
         wrong = problems_of(status, answer, folder)
@@ -60,12 +64,30 @@ def without(name: str, folder: Path, *options: str) -> list[str]:
 
 def sweep(folder: Path, *options: str, **variables: str) -> tuple[int, dict[str, Any], str]:
     """Run a sweep in ``folder``, and return its status, what it prints as JSON, and all else that it says."""
-    command = [sys.executable, str(Path(__file__).with_name("loop.py")), "--json", "--device", "cpu", "--name", "lost"]
-    command += ["--num-samples", str(TRIALS), "--epochs", str(EPOCHS), "--confirm", "0", "--storage", str(folder)]
-    command += ["--tracking-uri", f"sqlite:///{folder}/mlflow.db", *options]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), **variables}
+    command = command_of(folder, *options)
     ran = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
     return ran.returncode, json.loads(ran.stdout or "{}"), ran.stderr
+
+
+def killed(folder: Path, *options: str, **variables: str) -> None:
+    """Kill a sweep once one of its trials has saved and paused."""
+    driver = Driver(command_of(folder, *options), folder, PYTHONPATH=str(PROJECT_ROOT), **variables)
+    try:
+        driver.wait_for(r"trial \d+ .* paused")
+        driver.kill()
+    finally:
+        driver.end()
+
+
+def command_of(folder: Path, *options: str) -> list[str]:
+    """Return the command line of a sweep, new or resumed."""
+    command = [sys.executable, str(Path(__file__).with_name("loop.py")), "--json", "--storage", str(folder)]
+    command += ["--tracking-uri", f"sqlite:///{folder}/mlflow.db", *options]
+    if "--resume" not in options:
+        command += ["--device", "cpu", "--name", NAME, "--num-samples", str(TRIALS), "--epochs", str(EPOCHS)]
+        command += ["--confirm", "0"]
+    return command
 
 
 def problems_of(status: int, summary: dict[str, Any], folder: Path) -> list[str]:
@@ -74,13 +96,13 @@ def problems_of(status: int, summary: dict[str, Any], folder: Path) -> list[str]
         return [f"status {status}: {summary.get('error') or summary.get('failed')}"]
     places = {
         "the summary": len(summary["trials"]),
-        "study": sum(trial.state.is_finished() for trial in stored_trials(folder / "lost")),
+        "the study": sum(trial.state.is_finished() for trial in stored_trials(folder / NAME)),
     }
     wrong = [f"{place} has {count} of {TRIALS} trials" for place, count in places.items() if count != TRIALS]
     values = [trial["value"] for trial in summary["trials"] if trial["value"] is not None]
     if not summary["best"] or summary["best"]["value"] != min(values):
         wrong.append(f"the best is {summary['best']}, of {values}")
-    if not (folder / "lost" / STATE_LOG).stat().st_size:
+    if not (folder / NAME / STATE_LOG).stat().st_size:
         wrong.append("the log is empty")
     return [*wrong, *summary.get("missing", ())]
 

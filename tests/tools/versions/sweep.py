@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,17 +65,14 @@ EXPERIMENT = Experiment(
 
 
 class Driver:
-    """The command line of the sweep in a process of its own."""
+    """The command line of a sweep in a process of its own."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        """Start it."""
-        uri = f"sqlite:///{folder}/mlflow.db"
-        shared = ["--storage", str(folder / "results"), "--tracking-uri", uri, "--checkpoint-minutes", "0"]
+    def __init__(self, command: Sequence[str], folder: Path, **variables: str) -> None:
+        """Start it in a folder, with these variables changed."""
         self.printed = ""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", __spec__.name, "--", *options, *shared],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env={**os.environ, "MLFLOW_TRACKING_URI": uri}, start_new_session=True,
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            cwd=folder, env={**os.environ, **variables}, start_new_session=True,
         )  # fmt: skip
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -134,10 +132,18 @@ def check(folder: Path) -> None:
     assert {run.info.status for run in runs} == {"FINISHED"}
 
 
+def start(folder: Path, *options: str) -> Driver:
+    """Start or resume the sweep."""
+    uri = f"sqlite:///{folder}/mlflow.db"
+    shared = ["--storage", str(folder / "results"), "--tracking-uri", uri, "--checkpoint-minutes", "0"]
+    command = [sys.executable, "-m", __spec__.name, "--", *options, *shared]
+    return Driver(command, Path.cwd(), MLFLOW_TRACKING_URI=uri)
+
+
 def run(folder: Path) -> None:
     """Start, kill, resume and check the sweep."""
     options = ("--name", NAME, "--num-samples", str(TRIALS), "--epochs", str(EPOCHS), "--search", "random")
-    first = Driver(folder, *options, "--workers-per-trial", str(WORKERS), "--scheduler", "fifo", "--device", "cpu")
+    first = start(folder, *options, "--workers-per-trial", str(WORKERS), "--scheduler", "fifo", "--device", "cpu")
     try:
         page = PageClient(first.wait_for(r"^page +(\S+)$"))
         first.wait_for(r"trial 001 .* finished")
@@ -146,7 +152,7 @@ def run(folder: Path) -> None:
         first.kill()
     finally:
         first.end()
-    second = Driver(folder, "--resume", NAME)
+    second = start(folder, "--resume", NAME)
     try:
         status = second.process.wait(WITHIN_S)
         second.reader.join(10)
