@@ -53,7 +53,7 @@ COMBINATIONS = (
     Versions("lowest", "3.10", start="lowest-direct"),
     Versions("highest", "3.13", start="highest"),
     Versions("ray", "3.11", ("ray==2.53.*",)),
-    Versions("ray-2.55", "3.11", ("ray==2.55.*",)),
+    *(Versions(f"ray-2.{minor}", "3.11", (f"ray==2.{minor}.*",)) for minor in range(54, 60)),
     Versions("optuna", "3.11", ("optuna==4.5.*",)),
     Versions("mlflow", "3.11", ("mlflow==3.5.0", "sqlalchemy<2.1")),  # SQLAlchemy 2.1 has lost a name that it imports
     Versions("trainers", "3.11", ("transformers==5.0.*", "lightning==2.4.*")),
@@ -61,8 +61,8 @@ COMBINATIONS = (
     Versions("gaudi-1.24", "3.12", ("torch==2.11.*",)),
     Versions("constraints", "3.13"),
 )
-"""The lowest and the highest of all, each library's lowest with the others' highest, and Intel's images: Gaudi software
-1.22 has Python 3.10 and torch 2.7, 1.24 has 3.12 and 2.11."""
+"""The lowest and the highest of all, each library's lowest with the others' highest, each Ray, and Intel's images:
+Gaudi software 1.22 has Python 3.10 and torch 2.7, 1.24 has 3.12 and 2.11."""
 CHECKS = ("contract", "quick", "sweep")
 UV = (sys.executable, "-m", "uv", "--quiet")
 NO_RAY = "not workers and not processes"
