@@ -199,10 +199,13 @@ def _ray_needs() -> dict[str, str | None]:
     needs: dict[str, str | None] = {"RAY_OVERRIDE_RESOURCES": None}
     if "error" in os.environ.get("PYTHONWARNINGS", ""):  # Ray's own processes would end at their first warning
         needs["PYTHONWARNINGS"] = None
-    folder = os.environ.get("RAY_TMPDIR", os.environ.get("TMPDIR", ""))
+    folder = os.environ.get("RAY_TMPDIR", os.environ.get("TMPDIR", "/tmp"))
     if len(folder) > MAX_FOLDER:
         logger.warning("%s is too long for the paths of Ray's sockets, so its files are in /tmp/ray", folder)
-        needs["RAY_TMPDIR"] = "/tmp"
+        folder = needs["RAY_TMPDIR"] = "/tmp"
+    if (shared := Path(folder, "ray")).exists() and not os.access(shared, os.W_OK):
+        needs["RAY_TMPDIR"] = own = f"/tmp/ray-{os.getuid()}"
+        logger.warning("%s is another user's, so Ray's files are in %s (RAY_TMPDIR names another place)", shared, own)
     return needs
 
 

@@ -206,6 +206,20 @@ def test_variables_with_which_ray_would_not_start_are_set_aside(
     assert "is too long for the paths of Ray's sockets" in caplog.text
 
 
+@pytest.mark.processes
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
+def test_a_folder_that_another_user_has_made_is_left_to_him(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        Path(folder, "ray").mkdir(0o755)
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        assert "RAY_TMPDIR" not in local_ray._ray_needs()
+        if (process := os.fork()) == 0:
+            os.setuid(4321)
+            os._exit(local_ray._ray_needs()["RAY_TMPDIR"] != "/tmp/ray-4321")
+        assert os.waitpid(process, 0)[1] == 0
+
+
 DYING_RAYLET = """
 import functools, logging, pathlib, sys, time
 import ray
