@@ -82,7 +82,7 @@ def main() -> None:
             json.dumps(configurations(make_plan(EXPERIMENT, options_of("reused", arguments.trials, folder, device))))
         )
         figures, fewer = {}, arguments.plain_trials or arguments.trials
-        for way in sorted(arguments.ways, key=WAYS.index):
+        for way in sorted(arguments.ways, key=(*WAYS, STOCK_WAY).index):
             figures[way] = measure(way, fewer if way == "plain" else arguments.trials, configs, device)
             print(json.dumps({way: figures[way]}), flush=True)
     ratios = {
