@@ -48,6 +48,12 @@ def test_pretrained_weights_get_a_new_head_and_other_image_sizes(tmp_path: Path)
     assert torch.equal(model.vit.vit.embeddings.patch_embeddings.projection.weight, kept)
 
 
+def test_the_plan_says_hours_at_the_published_rate() -> None:
+    published = {"size": "B/16", "steps": 20_000}
+    assert "takes 13.4 HPU-hours" in check(vit(**published, lr_for_batch=2048))[-2]  # 8 HPUs for 1.7 hours
+    assert "takes 1.7 HPU-hours" in check(vit(**published, lr_for_batch=256))[-2]
+
+
 def test_positions_are_resampled_once_and_linearly_as_in_the_published_run(tmp_path: Path) -> None:
     network = network_of(vit(image_size=56))  # 7 by 7 patches
     network.num_labels = 21
