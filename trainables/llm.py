@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from gaudi_tune.recipes.loading import Batch
+    from gaudi_tune.recipes.metrics import Values
 
 VAL_PERPLEXITY = "val_perplexity"
 """Perplexity of the held-out answers: e to the power of the mean loss of their tokens."""
@@ -122,7 +123,7 @@ def train_loop(config: dict[str, Any]) -> None:
         loss=lambda losses, batch: (losses.sum(), _learned(batch).sum()),
         count=lambda batch: _learned(batch).sum(),
         predict=lambda losses, batch: (losses.double().sum(dim=1), _learned(batch).sum(dim=1)),
-        metrics={VAL_PERPLEXITY: Perplexity},
+        metrics={VAL_PERPLEXITY: perplexity},
         describe=partial(_describe, model, data.tokenizer),
         restore=partial(_restore, model),
         tokens_per_sample=float(samples.lengths.mean()),
@@ -245,12 +246,11 @@ def predictor(checkpoint: Path) -> Answers:
     return Answers(*load_model(checkpoint))
 
 
-class Perplexity:
-    """A metric of losses, summed for each sample, and of the numbers of their tokens."""
+def perplexity(losses: Values, tokens: Values) -> float:
+    """Return e to the power of the mean loss, from sums of each sample."""
+    import numpy as np
 
-    def compute(self, predictions: torch.Tensor, references: torch.Tensor) -> dict[str, float]:
-        """Return e to the power of the mean loss."""
-        return {"perplexity": float((predictions.sum() / references.sum()).exp())}
+    return float(np.exp(losses.sum() / tokens.sum()))
 
 
 def _with_adapter(config: LlmConfig) -> PeftModel:

@@ -19,8 +19,6 @@ from gaudi_tune.private.surfaces import holds
 
 logger = logging.getLogger(__name__)
 
-_Reading = Callable[[Any, Any], dict[str, float]]
-"""A function that takes pyhlml and a device's handle, and returns values by name."""
 T = TypeVar("T")
 
 

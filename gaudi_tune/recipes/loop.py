@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -48,9 +48,6 @@ from gaudi_tune.recipes.weight_average import WeightAverage
 from gaudi_tune.training.checkpoint import INTERVAL, TRAINED_MODEL, read_state, write_state
 from gaudi_tune.training.fresh_start import seed_everything
 from gaudi_tune.training.session import get_checkpoint, get_context, report, save_if_asked, trial_folder
-
-if TYPE_CHECKING:
-    from evaluate import Metric
 
 Loss = Callable[[torch.Tensor, Batch], tuple[torch.Tensor, torch.Tensor | int]]
 """A function of a model's outputs and the batch. It returns the loss, summed over all predictions, and their number:
@@ -92,11 +89,11 @@ class Task:
     micro-batch and worker does."""
     predict: Callable[[torch.Tensor, Batch], tuple[torch.Tensor, torch.Tensor]] = classes_of
     """Returns equally many predictions and references for the metrics, integers or floats."""
-    metrics: Mapping[str, Callable[[], Metric]] = field(
-        default_factory=lambda: {names.VAL_ACCURACY: metrics.accuracy_metric}
+    metrics: Mapping[str, Callable[[metrics.Values, metrics.Values], float]] = field(
+        default_factory=lambda: {names.VAL_ACCURACY: metrics.accuracy}
     )
-    """Functions that make the metrics, such as a subclass of ``evaluate.Metric``, by the names of the metrics in
-    reports. A metric is one number. It is computed on rank 0, over the predictions of all ranks."""
+    """The metrics by their names in reports: functions of predictions and references, which rank 0 calls with those of
+    all ranks."""
     schedule: Schedule | None = None
     """The schedule of the learning rate; None for the one that the configuration names."""
     describe: Callable[[Path], None] | None = None
@@ -269,7 +266,7 @@ class _Trial:
                     timer.last_step_begins()
                 batch = next(self._next_batches)
                 with self.compiling.alone("training", batch):
-                    interval.loss_sum += self._step(batch)
+                    self._step(batch, interval.loss_sum)
                 self.steps_done += 1
                 if self.steps_done == self._started_at + 1:
                     timer.first_step_has_ended()
@@ -306,10 +303,9 @@ class _Trial:
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.peak_lr * factor
 
-    def _step(self, batch: Batch) -> torch.Tensor:
-        """Take one optimizer step and return the mean loss of this rank's micro-batches, of which one is given."""
+    def _step(self, batch: Batch, loss_sum: torch.Tensor) -> None:
+        """Take one optimizer step, and add the mean loss of this rank's micro-batches, of which one is given."""
         self._set_learning_rate_of(self.steps_done)
-        loss_sum = torch.zeros((), device=self.device)
         batches = self._step_batches(batch)
         total = self._predictions_in(batches) if self.task.count is not None else None
         for number, batch in enumerate(batches):
@@ -319,7 +315,7 @@ class _Trial:
                 # The loss is outside of autocast, as in evaluation: a Gaudi would compute products and means in
                 # bfloat16.
                 summed_loss, count = self.train_loss(outputs, batch)
-                loss = summed_loss / count / self.micro_batches if total is None else summed_loss / total
+                loss = summed_loss / (count * self.micro_batches if total is None else total)
                 loss.backward()
                 self.device_type.mark_step()
             loss_sum += loss.detach()
@@ -333,7 +329,6 @@ class _Trial:
             self.average.update()
         self.device_type.mark_step()
         self.optimizer.zero_grad()
-        return loss_sum
 
     def _step_batches(self, first: Batch) -> Iterable[Batch]:
         """Return the micro-batches of a step; all of them at once if their predictions are counted before."""
@@ -396,12 +391,8 @@ class _Trial:
             scores[names.VAL_TOP5_ACCURACY] = int(metrics.sum_over_ranks(top5_correct)) / count
         gathered = [metrics.gather_over_ranks(torch.cat(parts)) for parts in (predictions, references)]
         if self.rank == 0:
-            predicted, expected = (values.cpu() for values in gathered)
-            for name, make_metric in self.metrics.items():
-                result = make_metric().compute(predictions=predicted, references=expected)
-                if len(result) != 1:
-                    raise ValueError(f"the metric {name!r} must be one number, but gives {', '.join(result)}")
-                scores[name] = float(*result.values())
+            values = [tensor.cpu().numpy() for tensor in gathered]
+            scores |= {name: float(metric(*values)) for name, metric in self.metrics.items()}
         return scores
 
     def nan_scores(self) -> dict[str, float]:
@@ -527,6 +518,6 @@ def cross_entropy(
     labels = batch["labels"]
     if isinstance(label_smoothing, torch.Tensor):  # torch's own takes numbers
         hard = F.cross_entropy(logits, labels, reduction="sum")
-        even = -F.log_softmax(logits, dim=1).mean(dim=1).sum()
+        even = F.log_softmax(logits, dim=1).sum() / -logits.shape[1]
         return torch.lerp(hard, even, label_smoothing), len(labels)
     return F.cross_entropy(logits, labels, reduction="sum", label_smoothing=label_smoothing), len(labels)

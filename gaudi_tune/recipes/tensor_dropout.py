@@ -24,16 +24,11 @@ class TensorDropout(nn.Dropout):
         """Drop values in training."""
         return drop(input, self.p) if self.training else input
 
-    @override
-    def extra_repr(self) -> str:
-        """Return nothing of the probability, which is on the device."""
-        return ""
-
 
 def drop(values: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
     """Return the values, of which a share of ``p`` is 0 and the others are larger, so that the mean stays the same."""
     keep_share = (1 - p).to(values.dtype)
-    return values * (torch.bernoulli(keep_share.expand(values.shape)) / keep_share)
+    return values * torch.bernoulli(keep_share.expand(values.shape)).div_(keep_share)
 
 
 def dropout_as_tensors(model: nn.Module) -> None:
