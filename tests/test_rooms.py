@@ -40,9 +40,9 @@ BUDGETS = {
     "integrations": 133,
     "data": 1730,
     "storage": 436,
-    "recipes": 1220,
+    "recipes": 1175,
     "training": 650,
-    "devices": 1031,
+    "devices": 1029,
     "base": 570,
     "private": 1350,
 }

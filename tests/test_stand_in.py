@@ -212,6 +212,8 @@ stream.record_event(event).synchronize()
 print(event.query(), torch.hpu.mem_get_info()[1], bridge_config.get_pt_hpu_gpu_migration(), internal.is_lazy())
 debug._hb_print("hello")
 print(experimental._get_device_type().name, says(lambda: experimental._data_ptr(on_cpu)))
+batches = torch.utils.data.DataLoader([torch.ones(2), torch.zeros(2)], batch_size=2, pin_memory=True)
+print([(batch.is_pinned(), on_cpu.is_pinned(), batch.to("hpu", non_blocking=True).sum().item()) for batch in batches])
 """
 
 
@@ -222,6 +224,7 @@ def test_other_names_of_habana_do_what_theirs_do(printed: list[list[str]]) -> No
         "[('TotalNumber', 2)] [('TotalNumber', 3)] MetricNotFound: Metric with given name (gc) doesn't exist.",
         f"True {96 * 2**30} 1 False",
         "synDeviceGaudi2 AssertionError: the tensor is on cpu",
+        "[(True, False, 2.0)]",
     ]
 
 

@@ -36,7 +36,8 @@ class Ownership(NamedTuple):
 def environment(folder: Path, **variables: str) -> dict[str, str]:
     """Return the environment of a process that finds Gaudis, whose locks are in ``folder``."""
     own = {name: value for name, value in os.environ.items() if name not in FORGOTTEN}
-    paths = {"PYTHONPATH": f"{STAND_IN}:{PROJECT_ROOT}", "HABANA_STAND_IN_DIR": str(folder), DEVICE_ROOT: str(folder)}
+    modules = os.pathsep.join(filter(None, (str(STAND_IN), str(PROJECT_ROOT), os.environ.get("PYTHONPATH"))))
+    paths = {"PYTHONPATH": modules, "HABANA_STAND_IN_DIR": str(folder), DEVICE_ROOT: str(folder)}
     return {**own, **paths, **variables}
 
 

@@ -55,7 +55,7 @@ EPOCHS = 10
 """The notebooks' own."""
 TUNED = PROJECT_ROOT / "docs" / "examples" / "tuned"
 SFT = Path(__file__).with_name("sft.py")
-SWEEPS = ((TUNED / "hf_trainer.py", 2), (TUNED / "hf_trainer.py", 4), (TUNED / "accelerate_cv.py", 2), (SFT, 2))
+SWEEPS = [(script, hpus) for script in (TUNED / "hf_trainer.py", TUNED / "accelerate_cv.py", SFT) for hpus in (2, 4)]
 """Scripts that tune, and on how many HPUs a trial."""
 ENVIRONMENT = {
     "PT_HPU_LAZY_MODE": "0",

@@ -12,6 +12,7 @@
 
 #include <future>
 #include <thread>
+#include <unordered_set>
 
 #include "_device.hpp"
 
@@ -238,6 +239,24 @@ struct Allocator final : c10::Allocator {
   void copy_data(void* to, const void* from, size_t size) const override { default_copy_data(to, from, size); }
 } allocator;
 
+struct Pinned final : c10::Allocator {  // memory of the host that the bridge asks the device for
+  static inline std::mutex mutex;
+  static inline std::unordered_set<const void*> all;
+  static void forget(void* memory) {
+    const std::lock_guard<std::mutex> guard(mutex);
+    all.erase(memory);
+    std::free(memory);
+  }
+  c10::DataPtr allocate(size_t size) override {
+    use_device();
+    auto* memory = std::malloc(std::max<size_t>(size, 1));
+    const std::lock_guard<std::mutex> guard(mutex);
+    all.insert(memory);
+    return {memory, memory, &forget, c10::kCPU};
+  }
+  void copy_data(void* to, const void* from, size_t size) const override { default_copy_data(to, from, size); }
+} pinned;
+
 struct Guard final : c10::impl::NoOpDeviceGuardImpl<DeviceType::PrivateUse1> {
   c10::Device getDevice() const override { return kDevice; }
   c10::Device exchangeDevice(c10::Device) const override { return kDevice; }
@@ -255,6 +274,11 @@ struct Hooks final : at::PrivateUse1HooksInterface {  // backward asks them whic
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   c10::DeviceIndex deviceCount() const override { return 1; }
   c10::DeviceIndex getCurrentDevice() const override { return 0; }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned; }
+  bool isPinnedPtr(const void* memory) const override {
+    const std::lock_guard<std::mutex> guard(Pinned::mutex);
+    return Pinned::all.count(memory) > 0;
+  }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const override {
     auto grown = allocator.allocate(size);
     std::memcpy(grown.get(), storage.data(), std::min(size, storage.nbytes()));
