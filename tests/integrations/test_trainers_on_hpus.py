@@ -1,0 +1,17 @@
+"""Trainers of other libraries in whole sweeps, with two stand-in HPUs a trial; the tool has more, and four."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tools.conformance.__main__ import cases
+
+pytestmark = [pytest.mark.workers, pytest.mark.with_the_others]
+
+
+@pytest.mark.parametrize("script", ["hf_trainer.py", "accelerate_cv.py", "sft.py"])
+def test_a_trainer_trains_on_two_hpus(script: str) -> None:
+    (result,) = cases(None, f"a sweep of {script}, 2 HPUs")
+    if result.result == "cannot run":
+        pytest.skip(result.reason)
+    assert result.result == "passed", result.reason
