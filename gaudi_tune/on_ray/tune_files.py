@@ -10,6 +10,7 @@ import logging
 import pickle
 import tempfile
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -17,13 +18,14 @@ from typing import Any
 
 from ray import tune
 from ray.tune.experiment import Trial
+from ray.tune.result import EXPR_RESULT_FILE, TIMESTAMP, TRAINING_ITERATION
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.on_ray.trials import number_in
 from gaudi_tune.private.ray_tune import Saved, checkpoints_of, keep_checkpoints
 from gaudi_tune.private.tune_state import results_of
 from gaudi_tune.sweep.record.state_log import TRIALS, read_log
-from gaudi_tune.sweep.record.trial_state import number_in_name
+from gaudi_tune.sweep.record.trial_state import number_in_name, trial_name
 
 logger = logging.getLogger(__name__)
 
@@ -126,24 +128,35 @@ def put_back(state: KeptState, folder: Path, retries: int) -> None:
     }
     for name, content in files.items():
         (folder / name.format(PUT_BACK)).write_bytes(content)
-    _set_aside_later_trials(folder, set(state.numbers))
+    _set_aside_later_trials(folder, state.numbers)
+    for trial, (_, run_metadata) in zip(state.trials, state.tune[TRIALS].values(), strict=True):
+        last_result = json.loads(run_metadata).get("last_result") or {}
+        _cut_results(folder / trial_name(number_in(trial["experiment_tag"])) / EXPR_RESULT_FILE, last_result)
 
 
-def _set_aside_later_trials(folder: Path, numbers: Container[int]) -> None:
+def _cut_results(file: Path, last_result: Mapping[str, Any]) -> None:
+    """Cut a trial's file of reports behind the last one of the state: the sweep may go on otherwise than before."""
+    last_key = last_result.get(TRAINING_ITERATION), last_result.get(TIMESTAMP)
+    lines = file.read_bytes().splitlines(keepends=True) if file.is_file() else []
+    for end in range(len(lines), 0, -1):
+        with suppress(ValueError):  # a kill may have torn the last line
+            line = json.loads(lines[end - 1])
+            if (line[TRAINING_ITERATION], line[TIMESTAMP]) == last_key:
+                file.write_bytes(b"".join(lines[:end]))
+                return
+
+
+def _set_aside_later_trials(folder: Path, numbers: Iterable[int]) -> None:
     """Move away folders and files with names of trials whose numbers the state does not have.
 
     Such a trial is proposed again, and must not find its earlier results. They are not deleted: they may belong to
     somebody else, or be all that is left of trials that the state should have.
     """
-    later_paths = []
-    for path in sorted(folder.glob("trial-*")):
-        number = number_in_name(path.name)
-        if number is not None and number not in numbers:
-            later_paths.append(path)
+    own_numbers = {None, *numbers}
+    later_paths = [path for path in sorted(folder.glob("trial-*")) if number_in_name(path.name) not in own_numbers]
     if not later_paths:
         return
-    candidates = (folder / SET_ASIDE.format(n) for n in count(1))
-    target = next(path for path in candidates if not path.exists())
+    target = next(path for n in count(1) if not (path := folder / SET_ASIDE.format(n)).exists())
     target.mkdir()
     for path in later_paths:
         path.rename(target / path.name)

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from gaudi_tune.base.errors import first_line
 from gaudi_tune.base.files import GROUPS_FOLDER, LOCK_FILE, OWNER_FILE, STATE_LOG
 from gaudi_tune.storage.owner import BEAT_S, Owner, owner_in, take
-from gaudi_tune.storage.remote import Remote, here
+from gaudi_tune.storage.remote import Entry, Remote, here
 from gaudi_tune.training.checkpoint import SEAL_FILE, read_seal
 
 logger = logging.getLogger(__name__)
@@ -57,6 +57,7 @@ class Mirror:
         self._folder, self._here, self._remote = folder, here(folder), Remote(address)
         self._owner = Owner()
         self._sent: dict[str, Version] = {}  # what the storage has
+        self._is_unsure = True  # whether that must be compared with the storage
         self._beat_at = 0.0  # monotonic time
         self._progress_at = time.monotonic()
         self._error = ""
@@ -95,6 +96,7 @@ class Mirror:
     def _run(self) -> None:
         while not self._end_event.is_set():
             is_last_round = self._closing.is_set()
+            self._is_unsure |= is_last_round
             try:
                 pause_s = max(LOOK_EVERY_S, self._bring() / LOOK_SHARE)
                 if is_last_round:
@@ -108,7 +110,7 @@ class Mirror:
             except Exception as error:  # each library behind Arrow raises its own
                 if not self._error:
                     logger.warning("%s does not take it (%s); trying again", self._remote.address, first_line(error))
-                self._error, pause_s = first_line(error), RETRY_AFTER_S
+                self._error, pause_s, self._is_unsure = first_line(error), RETRY_AFTER_S, True
             if is_last_round:
                 self._end_event.wait(LOOK_EVERY_S)
             else:
@@ -117,12 +119,15 @@ class Mirror:
     def _bring(self) -> float:
         """Bring everything that has changed to the storage, and return how long the search for changes took."""
         self._beat()
+        if self._is_unsure:  # a bucket may have vanished and come back empty
+            stored = self._remote.files()
+            self._sent = {name: self._sent.get(name, UNKNOWN) for name in stored}
         started_at = time.thread_time()
         log, log_version = self._changed_log()  # read first: what it names was written before it
         files = self._look()
         look_s = time.thread_time() - started_at
-        if not self._sent:
-            self._find_sent(files)
+        if self._is_unsure:
+            self._find_sent(files, stored)
         lost_trials = set[str]()
         for name in sorted((name for name, version in files.items() if self._sent.get(name) != version), key=_turn):
             try:
@@ -184,11 +189,12 @@ class Mirror:
         is_sent = self._sent.get(f"{checkpoint}/{SEAL_FILE}") == seal
         return seal is not None and (is_sent or read_seal(self._folder / checkpoint).report > 0)
 
-    def _find_sent(self, files: dict[str, Version]) -> None:
+    def _find_sent(self, files: dict[str, Version], stored: dict[str, Entry]) -> None:
         """Find out what the storage has from an earlier process. Files above those of the trials are sent again."""
-        for name, entry in self._remote.files().items():
-            is_sent = "/" in name and name in files and files[name][0] == entry.size
-            self._sent[name] = files[name] if is_sent else UNKNOWN
+        for name in stored.keys() & files.keys():
+            if self._sent[name] == UNKNOWN and "/" in name and files[name][0] == stored[name].size:
+                self._sent[name] = files[name]
+        self._is_unsure = False
 
     def _delete_gone(self, files: dict[str, Version], lost_trials: set[str]) -> None:
         """Delete what the folder no longer has. A trial whose newer checkpoint was lost keeps its older one there."""

@@ -70,8 +70,13 @@ def script(tmp_path: Path) -> Path:
     return file
 
 
-def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None, **options: Any) -> Plan:
-    """A sweep's folder, as one leaves it whose trials reported these scores; the last is lost if it ends early."""
+def kept(
+    storage: Path, name: str, *scores: float, ending: Ending | None = None, raises: int = 0, **options: Any
+) -> Plan:
+    """A sweep's folder, as one leaves it whose trials reported these scores; the last is lost if it ends early.
+
+    The trial ``raises`` saves its score, reports a much better one, and raises an error.
+    """
     plan = make_plan(QUADRATIC, SweepOptions(name=name, storage=storage, device="cpu", epochs=1, **options))
     plan = replace(plan, command=("python", "-m", "gaudi_tune", "run", str(storage.parent / "my tune.py")))
     plan.folder.mkdir(parents=True)
@@ -83,7 +88,13 @@ def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None,
         fed.begin(number, **config)
         fed.report(number, 1, score, seconds=2 * score)
         proposer.reported(fed.state.trials[number])
-        if not lost:
+        if number == raises:
+            fed.save(number)
+            fed.report(number, 2, 10 * score)
+            proposer.reported(fed.state.trials[number])
+            fed.end(number, "failed", "RuntimeError: unlucky", raised=True)
+            proposer.ended(fed.state.trials[number])
+        elif not lost:
             divergence = why_diverged(fed.state.trials[number].metrics, "score")
             if divergence:
                 fed.fail(number, divergence)
@@ -275,6 +286,20 @@ def test_a_sweep_killed_after_a_resume_is_shown_from_study_and_log(
     assert "best so far trial 003: score 0.4" in text
     assert "003    0.4    1        paused    x=" in text
     assert "best        trial" not in text and "devices     " not in text
+
+
+def test_a_sweep_that_was_killed_is_ranked_as_its_summary_ranks_it(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a trial reported after its last checkpoint, and lost by an error, does not count."""
+    folder = kept(storage, "early", 0.2, 0.3, 0.4, num_samples=3, raises=2, confirm=0).folder
+    ended = json.loads(said(capsys, "show", str(folder), "--json"))
+    assert [trial["value"] for trial in ended["trials"]] == [0.2, 0.3, 0.4]
+    assert "best        trial 003: score 0.4" in said(capsys, "show", str(folder))
+    (folder / "summary.json").unlink()
+    assert json.loads(said(capsys, "show", str(folder), "--json"))["trials"] == ended["trials"]
+    assert "best so far trial 003: score 0.4" in said(capsys, "show", str(folder))
+    assert json.loads(said(capsys, "ls", str(storage), "--json"))[0]["best"] == 0.4
 
 
 def test_confirmed_means_are_no_baseline(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, suppress
 from typing import Any
 
 import boto3
 import pytest
+from moto import settings
+from moto.core.authorization import ActionAuthenticatorMixin
 from moto.server import ThreadedMotoServer
 
 from gaudi_tune.storage.remote import Remote, address_below
@@ -56,6 +59,25 @@ class ObjectStore:
 
     def put(self, name: str, content: bytes) -> None:
         self.client.put_object(Bucket=BUCKET, Key=name, Body=content)
+
+    def lose_bucket(self) -> None:
+        """Delete the bucket, with all that is in it, also what comes meanwhile."""
+        while True:
+            listed = self.client.list_objects_v2(Bucket=BUCKET).get("Contents", [])
+            for entry in listed:
+                self.client.delete_object(Bucket=BUCKET, Key=entry["Key"])
+            with suppress(self.client.exceptions.ClientError):
+                self.client.delete_bucket(Bucket=BUCKET)
+                return
+
+    @contextmanager
+    def refuses(self) -> Iterator[None]:
+        """Take no request inside the block, as with credentials that have expired."""
+        ActionAuthenticatorMixin.request_count = settings.INITIAL_NO_AUTH_ACTION_COUNT = 0
+        try:
+            yield
+        finally:
+            settings.INITIAL_NO_AUTH_ACTION_COUNT = math.inf
 
     def close(self) -> None:
         self.proxy.close()

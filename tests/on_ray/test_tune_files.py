@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import shutil
 from pathlib import Path
@@ -130,3 +131,29 @@ def test_a_trial_has_a_folder_of_its_name_where_a_killed_sweep_of_the_same_ray_l
     trial.init_local_path()
     assert trial.local_path == str(left)
     assert list(left.iterdir()) == []
+
+
+def test_reports_after_the_state_are_cut_off_since_the_sweep_may_go_on_otherwise(tmp_path: Path) -> None:
+    def report(iteration: int, timestamp: int) -> str:
+        return json.dumps({"training_iteration": iteration, "timestamp": timestamp, "score": math.nan}) + "\n"
+
+    proposals = pickle.dumps({"experiment": SimpleNamespace(spec={"storage": SimpleNamespace()})})
+    # Trial 1 has reported twice more, the second time in part; 2 has trained an epoch twice; 3 lacks its last.
+    lines = {
+        1: report(1, 10) + report(2, 11) + report(3, 12) + report(4, 13)[:9],
+        2: report(1, 10) + report(2, 11) + report(2, 20) + report(3, 21),
+        3: report(1, 10),
+    }
+    last = {1: (2, 11), 2: (2, 20), 3: (4, 30)}
+    trials = {}
+    for number, text in lines.items():
+        (tmp_path / f"trial-{number:03d}").mkdir()
+        (tmp_path / f"trial-{number:03d}" / "result.json").write_text(text)
+        trials[f"id{number}"] = (
+            json.dumps({"experiment_tag": str(number)}),
+            f'{{"last_result": {report(*last[number])}}}',
+        )
+    parts = {CONTROLLER: "{}", PROPOSALS: proposals, SEARCHER: b"{}", TRIALS: trials}
+    put_back(KeptState(parts, [json.loads(trial) for trial, _ in trials.values()], [1, 2, 3]), tmp_path, 0)
+    kept = {number: (tmp_path / f"trial-{number:03d}" / "result.json").read_text() for number in lines}
+    assert kept == {1: report(1, 10) + report(2, 11), 2: report(1, 10) + report(2, 11) + report(2, 20), 3: lines[3]}

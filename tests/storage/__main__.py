@@ -3,9 +3,13 @@
 The store is moto's S3 server on this machine, behind a proxy. It fails and stalls for a while and comes back; then
 everything of the sweep is killed with SIGKILL and its folder is deleted. Another "machine" (another cache folder)
 resumes it from the store; with ``--auto``, both run the same command line, with ``--resume auto``. Prints what was
-lost. Takes about 3 minutes. ``--cost`` measures instead what a slow store costs the training: the same sweep without a
-store, and with one that takes 100 ms for each piece. With ``--google`` the store is an emulator of Google's: the
-command ``gcp-storage-emulator`` of the package of that name, which the tests do not install.
+lost. Takes about 3 minutes.
+
+Other faults, in place of this one: ``--credentials``, the store takes no request for a while; ``--bucket``, the bucket
+is deleted, and comes back empty; ``--split``, the machine stands still until another one has resumed its sweep, and
+then goes on. ``--cost`` measures instead what a slow store costs the training: the same sweep without a store, and with
+one that takes 100 ms for each piece. With ``--google`` the store is an emulator of Google's: the command
+``gcp-storage-emulator`` of the package of that name, which the tests do not install.
 """
 
 from __future__ import annotations
@@ -18,15 +22,17 @@ import time
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from gaudi_tune.base.files import STATE_LOG
+from gaudi_tune.base.files import STATE_LOG, STUDY_FILE
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE
+from gaudi_tune.storage.mirror import NOT_COPIED
 from gaudi_tune.storage.remote import Remote, address_below
 from gaudi_tune.sweep.record.state_log import read_log
 from gaudi_tune.sweep.record.sweep_file import read_summary
-from tests.helpers.object_store import GoogleStore, ObjectStore, google_store, object_store
+from tests.helpers.object_store import BUCKET, GoogleStore, ObjectStore, google_store, object_store
 from tests.tools.faults.sweep import Sweep
 
 TRIALS = 6
@@ -117,6 +123,66 @@ def lose_a_machine(folder: Path, store: ObjectStore | GoogleStore) -> int:
     return len(problems)
 
 
+def outlive(folder: Path, store: ObjectStore) -> int:
+    """Let a sweep train on while its store refuses everything, or is gone, and return the number of problems."""
+    sweep = make_sweep(folder, store, "cache-1")
+    sweep.start()
+    try:
+        assert sweep.wait_for_all(0.0), sweep.printed
+        if "--bucket" in sys.argv:
+            store.lose_bucket()
+            time.sleep(2 * DOWN_S)
+            store.client.create_bucket(Bucket=BUCKET)
+        else:
+            with store.refuses():
+                time.sleep(2 * DOWN_S)
+        status = sweep.ended_with(ENDS_WITHIN_S)
+    finally:
+        kill_all(sweep)
+    print(sweep.printed)
+    return count_problems(folder, store, "cache-1", status)
+
+
+def split(folder: Path, store: ObjectStore) -> int:
+    """Let two machines believe that they have a sweep, and return the number of problems."""
+    first, second = (make_sweep(folder, store, name) for name in ("cache-1", "cache-2"))
+    first.start()
+    try:
+        assert first.wait_for_all(0.0), first.printed
+        first.suspend()
+        second.resume()
+        assert second.wait_for_all(0.0), second.printed
+        first.wake()
+        first_status, status = first.ended_with(ENDS_WITHIN_S), second.ended_with(ENDS_WITHIN_S)
+    finally:
+        kill_all(first)
+        kill_all(second)
+    print(first.printed, second.printed, sep="\n")
+    said = "which has taken the sweep" in first.printed
+    print(f"the first ended with status {first_status}, and {'said why' if said else 'did not say why'}")
+    return count_problems(folder, store, "cache-2", status) + (not said or first_status == 0)
+
+
+def count_problems(folder: Path, store: ObjectStore, machine: str, status: int | None) -> int:
+    """Compare what a sweep that has ended left on its machine with what the store has."""
+    (ended,) = folder.glob(f"{machine}/storage/*/sweep")
+    summary = read_summary(ended)
+    files = {str(file.relative_to(ended)): file for file in ended.rglob("*") if file.is_file()}
+    local = {name: file.read_bytes() for name, file in files.items() if not name.startswith((*NOT_COPIED, STUDY_FILE))}
+    there = store.objects("results/sweep/")
+    lacks = local.keys() - there.keys()
+    others = {name for name in local.keys() & there.keys() if store.read(f"results/sweep/{name}") != local[name]}
+    counts = summary.get("counts")
+    problems = [
+        *([f"status {status}"] if status else []),
+        *([f"the sweep did not end well: {counts}"] if counts != {"finished": TRIALS} else []),
+        *([f"the store lacks {lacks}"] if lacks else []),
+        *([f"the store has other content of {others}"] if others else []),
+    ]
+    print(f"problems: {problems or 'none'}")
+    return len(problems)
+
+
 def measure_cost(folder: Path, store: ObjectStore | GoogleStore) -> int:
     """Print how long the trials train without a store and with a slow one."""
     store.proxy.delay_s = 0.1
@@ -138,7 +204,8 @@ def measure_cost(folder: Path, store: ObjectStore | GoogleStore) -> int:
 
 
 if __name__ == "__main__":
-    run = measure_cost if "--cost" in sys.argv else lose_a_machine
+    runs = {"--cost": measure_cost, "--credentials": outlive, "--bucket": outlive, "--split": split}
+    run: Any = next((run for flag, run in runs.items() if flag in sys.argv), lose_a_machine)
     make_store = google_store if "--google" in sys.argv else object_store
     with tempfile.TemporaryDirectory() as temporary, make_store() as running_store:
         sys.exit(run(Path(temporary), running_store))

@@ -21,6 +21,8 @@ from gaudi_tune.training.checkpoint import seal
 from tests.helpers.object_store import BUCKET, ObjectStore
 
 WITHIN_S = 60.0
+SEALED = ("seal.json", "state.pt")
+"""The files of a checkpoint."""
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +145,35 @@ def test_a_storage_that_comes_back_gets_everything(
     setattr(store.proxy, fault, False)
     assert running.close() == ""
     assert {"state.log", "trial-001/checkpoint_000000/seal.json"} <= {*store.objects(f"{folder.name}/")}
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_bucket_that_comes_back_empty_gets_everything(
+    folder: Path, running: Mirror, store: ObjectStore, seen: bool
+) -> None:
+    checkpoint(folder, "trial-001/checkpoint_000000", 1)
+    (folder / "state.log").write_bytes(b"1")
+    everything = {"owner.json", "sweep.json", "state.log", *(f"trial-001/checkpoint_000000/{n}" for n in SEALED)}
+    until(lambda: {*store.objects(f"{folder.name}/")} == everything)
+    store.lose_bucket()
+    if seen:
+        until(lambda: "NoSuchBucket" in running._error or "NO_SUCH_BUCKET" in running._error)
+    store.client.create_bucket(Bucket=BUCKET)
+    if seen:
+        until(lambda: {*store.objects(f"{folder.name}/")} == everything)
+    assert running.close() == ""
+    assert {*store.objects(f"{folder.name}/")} == everything
+
+
+def test_a_storage_that_refuses_what_it_took_gets_everything_once_it_takes_it_again(
+    folder: Path, running: Mirror, store: ObjectStore
+) -> None:
+    until(lambda: "sweep.json" in store.objects(f"{folder.name}/"))
+    with store.refuses():
+        (folder / "state.log").write_bytes(b"1")
+        until(lambda: bool(running._error))
+    assert running.close() == ""
+    assert store.read(f"{folder.name}/state.log") == b"1"
 
 
 def test_a_storage_that_lacks_something_at_the_end_is_named(

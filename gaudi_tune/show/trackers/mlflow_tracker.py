@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from gaudi_tune.base import names
@@ -228,13 +229,7 @@ class MlflowTracker:
             self._put(Update(run=run.name, time_ms=time_ms, tags=trial_id, status="RUNNING"))
             return
         if run is not None:  # a killed sweep had begun it, and has proposed another one in its place
-            nothing = dict.fromkeys(_best_report(state.trials[event.trial], state), math.nan)
-            self._put(
-                Update(
-                    run=run.name, time_ms=time_ms, step=run.step, metrics=numbers_in(nothing, self._names),
-                    tags={STATUS: "lost"}, status="KILLED",
-                )
-            )  # fmt: skip
+            self._give_up(run, state, time_ms)
             tags[ATTEMPT] = str(run.attempt + 1)
         run = self._runs[trial] = TrialRun(run_of(event.trial, run.attempt + 1 if run else 1), params)
         confirmed_trial = event.config.get(names.CONFIRMS)
@@ -281,8 +276,31 @@ class MlflowTracker:
             metrics, tags = {accepted_name(f"best_{state.objective.name}"): value}, {"best_trial": str(number)}
             self._put(Update(run=SWEEP, time_ms=time_ms, step=state.counts().total(), metrics=metrics, tags=tags))
 
+    def _give_up(self, run: TrialRun, state: SweepState, time_ms: int) -> None:
+        """Put that a run is none of the sweep's any more, and has no best value."""
+        nothing = dict.fromkeys(_best_report(state.trials[int(trial_in(run.name))], state), math.nan)
+        metrics, tags = numbers_in(nothing, self._names), {STATUS: "lost"}
+        self._put(Update(run=run.name, time_ms=time_ms, step=run.step, metrics=metrics, tags=tags, status="KILLED"))
+
+    def _settled(self, trial: TrialState, state: SweepState, time_ms: int) -> TrialRun:
+        """Return the run of a trial that trains no more, with its reports alone.
+
+        A sweep that was resumed may decide otherwise than before the kill, and end a trial earlier. MLflow forgets no
+        report, so the others are put again, into another run.
+        """
+        run = self._run(trial.number)
+        if trial.config != trial.began_with or run.reports <= trial.reports:
+            return run
+        self._give_up(run, state, time_ms)
+        new_run = TrialRun(run_of(trial.number, run.attempt + 1), run.params, trial.step)
+        assert self._outbox is not None, "show() opens it when the sweep begins"
+        self._writer.submit(_copy_run, self._outbox, run.name, new_run, trial.reports)
+        self._runs[run_of(trial.number)] = new_run
+        return new_run
+
     def _end_trial(self, event: events.TrialEnded, state: SweepState, time_ms: int) -> None:
-        run, trial, tags = self._run(event.trial), state.trials[event.trial], {STATUS: str(event.outcome)}
+        trial, tags = state.trials[event.trial], {STATUS: str(event.outcome)}
+        run = self._settled(trial, state, time_ms)
         if event.failure is not None:
             tags |= {FAILURE: event.failure.text[-MAX_TAG:], FAILURE_KIND: event.failure.kind.value}
         elif event.outcome == "stopped early":
@@ -305,7 +323,7 @@ class MlflowTracker:
     def _end_sweep(self, event: events.SweepEnded, state: SweepState, time_ms: int) -> None:
         for trial in state.trials.values():
             if not trial.has_ended:
-                run = self._run(trial.number).name
+                run = self._settled(trial, state, time_ms).name
                 self._put(Update(run=run, time_ms=time_ms, tags={STATUS: trial.status}, status="KILLED"))
         self._put(records.LogDocument(run=SWEEP, time_ms=time_ms, name="summary.json", content=dict(event.summary)))
         metrics = {f"seconds/{kind}": value for kind, value in event.summary["device_seconds"].items()}
@@ -361,6 +379,15 @@ class MlflowTracker:
 def _write(outbox: Outbox, record: records.Record) -> None:
     with errors_are_logged("a record for MLflow could not be written, and is lost"):
         outbox.put(record)
+
+
+def _copy_run(outbox: Outbox, run: str, new_run: TrialRun, reports: int) -> None:
+    """Put the beginning of a run and its first reports into the outbox again, for another run."""
+    with errors_are_logged("a run for MLflow could not be written again"):
+        copies = [replace(record, run=new_run.name) for record in outbox if record.run == run]
+        tag, updates = {ATTEMPT: str(new_run.attempt)}, [record for record in copies if isinstance(record, Update)]
+        begin = [replace(r, tags={**r.tags, **tag}) for r in copies if isinstance(r, records.BeginRun)]
+        outbox.put(*begin, *(r for r in updates if 0 < r.report <= reports or CONFIGURATION in r.tags))
 
 
 def _best_report(trial: TrialState, state: SweepState) -> dict[str, float]:

@@ -130,13 +130,13 @@ class Outbox:
                     logger.error(message, self._records, len(line), error)
         return records, end
 
-    def put(self, record: Record) -> None:
-        """Append a record, from any thread."""
-        line = to_line(record)
+    def put(self, *records: Record) -> None:
+        """Append records, from any thread; a kill leaves all of them or none."""
+        lines = b"".join(map(to_line, records))
         with self._writing:
-            while line:
-                num_bytes = retry_while_disk_is_full(partial(self._file.write, line), str(self._records))
-                line = line[num_bytes:]
+            while lines:
+                num_bytes = retry_while_disk_is_full(partial(self._file.write, lines), str(self._records))
+                lines = lines[num_bytes:]
 
     def read_batch(self) -> list[Record] | None:
         """Return the records of the next lines, at most :data:`MAX_BATCH`; None if there are no more."""

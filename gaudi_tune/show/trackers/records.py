@@ -20,7 +20,7 @@ STATUS, FAILURE, FAILURE_KIND, STOPPED_BECAUSE = "status", "failure", "failure_k
 ON_FRONT = "pareto_front"
 """The tag of a trial's run in a sweep of several objectives: "true" on the front, "false" once it was on it."""
 ATTEMPT = "attempt"
-"""The tag of a trial's run whose number a killed sweep had begun with other parameters: "2" or more."""
+"""The tag of a trial's run that takes the place of one that a killed sweep had begun: "2" or more."""
 CONFIGURATION = "configuration"
 """The tag of a trial's run with the sweep and the trial of the search that has its configuration: those that confirm
 it have the same, so that MLflow's page groups them."""

@@ -29,8 +29,13 @@ class TrialRun:
 
     @property
     def attempt(self) -> int:
-        """How often the number of the trial was begun with other parameters, and this time."""
+        """How many runs the trial has had, with this one."""
         return int(self.name.partition(" ")[2] or 1)
+
+    @property
+    def reports(self) -> int:
+        """The number of the last report that it made with the parameters that it began with."""
+        return self._reports.get(frozenset(), 0)
 
     def lacks(self, report: Update) -> bool:
         """Whether a report is new.

@@ -92,6 +92,37 @@ def test_a_trial_that_begins_with_other_parameters_after_a_kill_is_another_run(s
     assert counted.metrics["best_score"] == 0.3
 
 
+def test_a_trial_that_ends_earlier_after_a_kill_has_a_run_with_its_own_reports_alone(storage: Path) -> None:
+    """The resumed sweep decides otherwise: trial 1 ends with a report that it continued after before, and 2 waits."""
+    plan = plan_of(storage, "ends-earlier")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25), began(2), reported(2, 1, 0.125))
+    snapshot = pickle.loads(pickle.dumps(state.snapshot()))
+    happen(tracker, state, reported(1, 2, 0.5), reported(1, 3, 0.95), reported(2, 2, 0.75))
+    tracker.close()
+    for _ in range(2):  # the second time, it is killed before the log has the end
+        tracker, state = MlflowTracker(plan), state_of(plan)
+        state.restore(snapshot)
+        happen(tracker, state, SweepBegan(), began(1), reported(1, 2, 0.5), ended(1, "stopped early"))
+        tracker.close()
+    happen(tracker := MlflowTracker(plan), state, SweepBegan())
+    over(tracker, state)
+    children = [run for run in all_runs(plan) if run.data.tags.get("configuration", "").startswith(plan.name)]
+    histories = {
+        (run.data.tags["trial"], run.data.tags.get("attempt"), run.data.tags["status"]): history(plan, run, "score")
+        for run in children
+    }
+    assert histories == {
+        ("001", None, "lost"): [(1, 0.25), (2, 0.5), (3, 0.95)],
+        ("001", "2", "stopped early"): [(1, 0.25), (2, 0.5)],
+        ("002", None, "lost"): [(1, 0.125), (2, 0.75)],
+        ("002", "2", "interrupted"): [(1, 0.125)],
+    }
+    (counted,) = (run for run in children if run.data.tags["status"] == "stopped early")
+    assert (counted.data.metrics["best_score"], counted.data.params["x"]) == (0.5, "0.1")
+    assert {run.data.tags["configuration"] for run in children} == {"ends-earlier 001", "ends-earlier 002"}
+
+
 def test_the_best_value_is_that_of_the_sweep_where_training_differs_after_a_kill(storage: Path) -> None:
     plan = plan_of(storage, "differs")
     tracker, state = MlflowTracker(plan), state_of(plan)

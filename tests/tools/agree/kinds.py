@@ -56,9 +56,6 @@ class Kind:
     """What a person asks on the page, after how many events of the first start."""
     add_trials: int = 0
     """How many trials are added to the sweep when it has ended."""
-    forgets: bool = False
-    """Whether a scheduler of Ray's may decide otherwise after a kill: then MLflow and Ray's files may keep reports of
-    the last seconds before it, which the sweep has not."""
     clones: bool = False
     """Whether trials continue from checkpoints of others, with other hyperparameters."""
     torn: bool = False
@@ -120,9 +117,9 @@ KINDS: dict[str, Kind] = {
         objects=lambda: {"scheduler": PB2(perturbation_interval=2, hyperparam_bounds={"x": [-1.0, 1.0]})},
         clones=True,
     ),
-    "BOHB": Kind(forgets=True, objects=lambda: {"scheduler": HyperBandForBOHB(max_t=6)}),
+    "BOHB": Kind(objects=lambda: {"scheduler": HyperBandForBOHB(max_t=6)}),
     "BOHB, raises": Kind(
-        Curve(mishap="raises"), forgets=True, objects=lambda: {"scheduler": HyperBandForBOHB(max_t=6)}
+        Curve(mishap="raises"), {"same_errors": 0}, objects=lambda: {"scheduler": HyperBandForBOHB(max_t=6)}
     ),
     "two objectives": Kind(options={"objectives": ("loss:min", "error:min")}),
     "two objectives, saves third, fifo": Kind(
@@ -136,6 +133,10 @@ KINDS: dict[str, Kind] = {
     ),
     "added trials": Kind(add_trials=3),
     "added trials, confirmation": Kind(options={"confirm": 1, "seeds": 2}, add_trials=3),
+    "added trials, time budget, target, confirmation": Kind(
+        options={"time_budget": 30.0, "target": 0.2, "confirm": 1, "seeds": 2}, add_trials=3, complete=False
+    ),
+    "several trials a device": Kind(options={"trials_per_device": 2}),
     "tried": Kind(asked={8: {"do": "try", "config": {"x": 0.125}}, 12: {"do": "try", "config": {"x": -0.75}}}),
     "tried on a grid": Kind(
         space=GRID,
@@ -193,11 +194,6 @@ class CheckedSweep:
                 for trial in searched
             },
             clones=self.kind.clones,
-            forgotten={
-                trial.number: [report["loss"] for report in self._logged.get(trial.name, {}).values()]
-                for trial in searched
-                if self.kind.forgets and self._kills
-            },
             configs={
                 trial.number: {name: trial.began_with[name] for name in self.kind.space if name in trial.began_with}
                 for trial in searched
@@ -223,6 +219,7 @@ class CheckedSweep:
                 tuner.fit()
             except KilledError:
                 shutil.rmtree(self.folder)
+                shutil.rmtree(self.storage / "session")  # Ray's next session is another one
                 kept.rename(self.folder)
                 if kind.torn:
                     tear(self.folder / STATE_LOG, self.folder / RECORDS_FILE)

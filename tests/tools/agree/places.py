@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,6 @@ class Truth:
     metric: str = "loss"
     clones: bool = False
     """Whether trials continue from checkpoints of others: then reports are in the order in which they were made."""
-    forgotten: Mapping[int, Sequence[float]] = field(default_factory=dict)
-    """Values of each trial that places may have besides, since a kill made the sweep forget them."""
     settled: dict[int, float | None] = field(default_factory=dict)
 
     def finite(self, trial: int) -> dict[int, float]:
@@ -192,8 +190,6 @@ def _results(folder: Path, truth: Truth, *, killed: bool) -> Iterator[str]:
                 yield f"trial {trial} has {others}, which it never reported"
             continue
         for number, value in found.items():
-            if value in truth.forgotten.get(trial, ()):
-                continue
             if number not in wanted or repr(wanted[number]) != repr(value):
                 yield f"trial {trial} has {value} as report {number}, not {wanted.get(number)}"
         if not killed and found.keys() != wanted.keys():
@@ -222,10 +218,7 @@ def _mlflow(name: str, uri: str, truth: Truth, summary: Mapping[str, Any]) -> It
         if shown != wanted and not (wanted is None and (shown is None or math.isnan(shown))):
             yield f"trial {trial} has {shown} as its best, not {wanted}"
         history = {point.value for point in client.get_metric_history(run.info.run_id, truth.metric)}
-        if others := {value for value in history if math.isfinite(value)} - {
-            *truth.finite(trial).values(),
-            *truth.forgotten.get(trial, ()),
-        }:
+        if others := {value for value in history if math.isfinite(value)} - {*truth.finite(trial).values()}:
             yield f"trial {trial} has {others}, which it never reported"
         if (lacks := set(truth.finite(trial).values()) - history) and not truth.clones:
             yield f"trial {trial} lacks {lacks}"

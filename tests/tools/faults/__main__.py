@@ -1,4 +1,4 @@
-"""What happens to sweeps when things go wrong: 27 kinds of fault, each again and again, at random moments.
+"""What happens to sweeps when things go wrong: 33 kinds of fault, each again and again, at random moments.
 
 Sweeps of a tiny train loop run on stand-in HPUs. While all worker groups train, a fault is inflicted at a random
 moment, and when all train again, the next. Sweeps whose driver has ended go on with --resume. Afterwards every trial
@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import random
 import signal
 import statistics
@@ -50,8 +51,30 @@ CONFIRMATIONS_A_FAULT = 10
 """The same for the trials of the confirmation."""
 WAIT_S = (1.0, 6.0)
 """How long to wait for the next fault, once all groups train."""
-FILE_SYSTEMS = {"disk": file_system_that_fills, "stalled-disk": file_system_that_stalls}
-"""What mounts the sweep's folder, by the kind of fault that needs a file system of its own."""
+FILE_SYSTEMS = {
+    "disk": ("results", file_system_that_fills),
+    "temporary-disk": ("tmp", file_system_that_fills),
+    "tracking-disk": ("mlflow", file_system_that_fills),
+    "stalled-disk": ("results", file_system_that_stalls),
+}
+"""Which folder is mounted, and by what, for the kinds of fault that need a file system of its own."""
+OTHER_USER = 12345
+"""The number of a user whose processes are counted: those of root are not."""
+INSIDE = {
+    "few-files": ("prlimit", "--nofile=256"),
+    "few-processes": (
+        *(
+            "setpriv",
+            f"--reuid={OTHER_USER}",
+            "--clear-groups",
+            "--inh-caps=+dac_override",
+            "--ambient-caps=+dac_override",
+        ),
+        *("prlimit", "--nproc=1200"),
+    ),
+    "small-shm": ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=64m none /dev/shm && exec "$@"', "sh"),
+}
+"""What runs the sweep under a limit, by the kind of fault: the driver is killed there."""
 SWEEP_GB = 8
 """Memory that a sweep may take where the host's is filled, in GiB."""
 WHAT = ("lost", "doubled", "leaked")
@@ -124,21 +147,28 @@ def disturbed(folder: Path, kinds: Sequence[str], chance: random.Random, faults:
     Returns:
         For each fault that was inflicted before the sweep was over, the seconds until all groups trained again.
     """
-    server = Server(folder)
-    server.start()
+    kind = kinds[0]
+    place, file_system = FILE_SYSTEMS.get(kind, ("results", nullcontext))
+    for name in ("results", "tmp", "mlflow"):
+        (folder / name).mkdir()
+    server = Server(folder / "mlflow")
     done: list[float] = []
-    storage = folder / "results"
-    storage.mkdir()
-    with FILE_SYSTEMS.get(kinds[0], nullcontext)(storage):
-        grows, confirms = "growing" in kinds, "confirming" in kinds
+    with file_system(folder / place):
+        server.start()
+        grows, confirms = kind == "growing", kind == "confirming"
         trials = GROUPS if grows or confirms else TRIALS_A_FAULT * (len(kinds) + 1)
-        name, seed = f"faults-{kinds[0]}", chance.randrange(2**31)
-        limit = {"RAY_memory_usage_threshold": memory_limit()} if "host-memory" in kinds else {}
+        seed = chance.randrange(2**31)
+        variables = {"RAY_memory_usage_threshold": memory_limit()} if kind == "host-memory" else {}
+        if place == "tmp" or kind == "few-processes":
+            variables |= {name: str(folder / "tmp") for name in ("RAY_TMPDIR", "TMPDIR", "HOME")}
         seeds = CONFIRMATIONS_A_FAULT * len(kinds) // 2 if confirms else 0
-        own_clock = "clock" in kinds
         sweep = Sweep(
-            folder, name, server.uri, trials, seed, own_clock=own_clock, variables=limit, grows=grows, seeds=seeds
-        )
+            folder, f"faults-{kind}", server.uri, trials, seed, own_clock=kind == "clock", variables=variables,
+            grows=grows, seeds=seeds, inside=INSIDE.get(kind, ()),
+        )  # fmt: skip
+        sweep.small_disk = folder / place
+        if kind == "few-processes":
+            give_away(folder)
         try:
             sweep.start()
             inflict = Inflict(sweep, server, chance)
@@ -167,6 +197,12 @@ def seconds_of_fault(inflict: Inflict, kind: str) -> float:
     KINDS[kind](inflict)
     inflict.sweep.wait_for_all(time.time())  # from now: until it took the order, a trial trained
     return time.monotonic() - began
+
+
+def give_away(folder: Path) -> None:
+    """Let another user have a folder and what is in it."""
+    for path in [folder, *folder.rglob("*")]:
+        os.chown(path, OTHER_USER, OTHER_USER)
 
 
 def memory_limit() -> str:

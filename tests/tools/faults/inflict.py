@@ -31,6 +31,7 @@ STALLS_FOR_S = (3.0, 15.0)
 """How long a disk stalls before the driver is killed, and after that."""
 ANSWERS_WITHIN_S = 3.0
 """How long the driver's event loop may take to answer a request."""
+SUSPENDED_FOR_S = 120.0
 MOVES, MOVES_WITHIN_S, MOVES_FOR_S = "  moves to ", 120, 15
 """What is printed where a trial is to go on with other devices, how long that may take to come, and then to be done."""
 
@@ -154,14 +155,21 @@ class Inflict:
         else:
             self._order("hang")
 
+    def suspended(self) -> None:
+        """All processes stand still for two minutes, as in a machine that sleeps, or the driver alone does."""
+        everything = self.chance.random() < 0.5
+        (self.sweep.suspend if everything else self.sweep.driver.suspend)()
+        time.sleep(SUSPENDED_FOR_S)
+        self.sweep.wake()
+
     def _order(self, what: str) -> None:
         order = self.sweep.order(what)
         taken = self.sweep.wait_until(lambda: not order.exists() or not self.sweep.running, ENDS_WITHIN_S)
         self.sweep.count("lost", not taken, f"nobody trains: the order {what} was not taken")
 
     def disk(self) -> None:
-        """No room on the sweep's file system, for some seconds, or until the sweep ends of it and is resumed."""
-        ballast = self.sweep.storage / "ballast"
+        """No room on a file system, for some seconds, or until the sweep ends of it and is resumed."""
+        ballast = self.sweep.small_disk / "ballast"
         for size in (2**20, 2**12):
             with suppress(OSError), ballast.open("ab", buffering=0) as file:
                 while True:
@@ -275,11 +283,17 @@ KINDS: dict[str, Callable[[Inflict], None]] = {
     "memory": Inflict.memory,
     "host-memory": Inflict.host_memory,
     "disk": Inflict.disk,
+    "temporary-disk": Inflict.disk,
+    "tracking-disk": Inflict.disk,
     "stalled-disk": Inflict.stalled_disk,
     "torn-state": Inflict.torn_state,
     "torn-checkpoint": Inflict.torn_checkpoint,
     "deleted-checkpoint": Inflict.deleted_checkpoint,
     "clock": Inflict.clock,
+    "suspended": Inflict.suspended,
+    "few-files": Inflict.driver,
+    "few-processes": Inflict.driver,
+    "small-shm": Inflict.driver,
     "confirming": Inflict.confirming,
     "growing": Inflict.growing,
 }

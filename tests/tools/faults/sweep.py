@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -63,6 +64,7 @@ class Sweep:
         variables: Mapping[str, str] | None = None,
         grows: bool = False,
         seeds: int = 0,
+        inside: Sequence[str] = (),
     ) -> None:
         """Prepare a sweep.
 
@@ -77,6 +79,7 @@ class Sweep:
             variables: In the environment of its processes.
             grows: Whether there are more devices than trials, which take so long that it is worth while to grow.
             seeds: How often the winner and the baseline are trained again, each with another seed.
+            inside: A command that runs the command that follows it, under a limit.
         """
         self.modules, self.epochs = (2 * GROUPS, 60 * EPOCHS) if grows else (GROUPS, EPOCHS)
         self._grow = "on" if grows else "off"
@@ -87,11 +90,13 @@ class Sweep:
         self.code = DRIVER
         """Python that runs the command line."""
         self.storage, self.folder = folder / "results", folder / "results" / name
+        self.small_disk = self.storage
+        """What can be filled, where a file system of its own is."""
         self.locks, self.orders, self.clock = folder / "locks", folder / "orders", folder / "clock"
         (self.orders / ALIVE).mkdir(parents=True)
         self.faults: Counter[str] = Counter(lost=0, doubled=0, leaked=0)
         self.printed = ""
-        self._own_clock, self._variables = own_clock, variables or {}
+        self._own_clock, self._variables, self._inside = own_clock, variables or {}, inside
         self._seen: set[psutil.Process] = set()
         self._process: subprocess.Popen[str] | None = None
 
@@ -123,7 +128,7 @@ class Sweep:
             path = f"{Path(__file__).parent / 'clock'}:{STAND_IN}:{PROJECT_ROOT}"
             own |= {SHIFT_FILE: str(self.clock), "PYTHONPATH": path}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", self.code, *options, *shared],
+            [*self._inside, sys.executable, "-c", self.code, *options, *shared],
             env=environment(self.locks, **own),
             cwd=self.orders.parent,
             stdout=subprocess.PIPE,
@@ -176,6 +181,19 @@ class Sweep:
         """Return a process of Ray that all others depend on: raylet or gcs_server."""
         self._look()
         return next(p for p in self._seen if _title(p) and p.name() == name)
+
+    def suspend(self) -> None:
+        """Let all of its processes stand still."""
+        self._look()
+        for process in [self.driver, *self._seen]:
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
+
+    def wake(self) -> None:
+        """Let them go on."""
+        for process in [self.driver, *self._seen]:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
 
     def terminate_group(self) -> None:
         """Send SIGTERM to the driver's process group, in which Ray's own processes are."""

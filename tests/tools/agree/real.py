@@ -1,0 +1,178 @@
+"""Compares all places of real sweeps, whose drivers are killed, with what their loops wrote down.
+
+    python -m tests.tools.agree.real [--kinds WORD ...] [--kills 1] [--seed 0]
+
+Takes about a minute for each sweep, and as much for each kill.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import closing, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from gaudi_tune.base.files import STUDY_FILE
+from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.sweep.record.state_log import read_log
+from tests.helpers.object_store import object_store
+from tests.tools.agree.places import Truth, disagreements
+from tests.tools.agree.real_loop import CURVE, LOG
+
+ENDS_WITHIN_S = 400
+
+
+@dataclass(frozen=True)
+class RealKind:
+    """A kind of sweep, by its command line."""
+
+    curve: Mapping[str, Any] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    in_store: bool = False
+    """Whether it is in an object store."""
+    locked: bool = False
+    """Whether another process locks its study when it is killed."""
+
+
+KINDS = {
+    "loop": RealKind(),
+    "loop, saves third, fifo": RealKind({"saves": "third"}, ("--scheduler", "fifo")),
+    "loop, several trials a device": RealKind(options=("--trials-per-device", "2")),
+    "loop, confirmation": RealKind(options=("--confirm", "1", "--seeds", "2")),
+    "loop, in a store": RealKind(in_store=True),
+    "loop, locked study": RealKind(locked=True),
+    "class": RealKind(),
+    "class, save fails": RealKind({"mishap": "save fails"}, ("--checkpoint-minutes", "0", "--same-errors", "0")),
+    "class, load fails": RealKind({"mishap": "load fails"}, ("--same-errors", "0")),
+}
+
+
+class RealSweep:
+    """A sweep of a kind, in processes of its own."""
+
+    def __init__(self, folder: Path, name: str, storage: str, variables: Mapping[str, str]) -> None:
+        self._folder, self._name, self._log = folder, name, folder / "log"
+        self._log.mkdir()
+        self.uri = f"sqlite:///{folder}/mlflow.db"
+        own = {CURVE: json.dumps(KINDS[name].curve), LOG: str(self._log), "AGREE_KIND": name}
+        self._variables = {**os.environ, **variables, **own, "GAUDI_TUNE_CACHE": str(folder / "cache")}
+        self._shared = ("--storage", storage, "--tracking-uri", self.uri)
+
+    def start(self, *options: str) -> psutil.Popen:
+        with (self._folder / "printed").open("ab") as printed:
+            return psutil.Popen(
+                [sys.executable, "-m", "tests.tools.agree.real_loop", *options, *self._shared],
+                cwd=PROJECT_ROOT, env=self._variables, stdout=printed, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+    def folder_of_sweep(self) -> Path:
+        (file,) = [file for file in self._folder.glob("**/sweep/state.log") if file.is_file()]
+        return file.parent
+
+    def reports(self) -> dict[float, dict[int, dict[str, Any]]]:
+        """What the loops wrote down: for each ``x`` its reports by number."""
+        lines = {float(file.name): file.read_text().splitlines() for file in self._log.iterdir()}
+        return {x: {entry["count"]: entry for entry in map(json.loads, of_x)} for x, of_x in lines.items()}
+
+    def run(self, kills: int, chance: random.Random) -> list[str]:
+        """Run it, kill its driver so many times, and return the disagreements."""
+        kind = KINDS[self._name]
+        options = ["--name", "sweep", "--num-samples", "8", "--seed", str(chance.randrange(1000)), "--device", "cpu"]
+        driver = self.start(
+            *options, *(kind.options if "--confirm" in kind.options else ("--confirm", "0", *kind.options))
+        )
+        for _ in range(kills):
+            known = sum(map(len, self.reports().values())) + chance.randrange(3, 15)
+            while driver.poll() is None and sum(map(len, self.reports().values())) < known:
+                time.sleep(0.05)
+            with self._locked_study() if kind.locked else nullcontext():
+                time.sleep(chance.uniform(0, 2))
+                if driver.poll() is not None:
+                    break
+                self.kill(driver)
+            driver = self.start("--resume", "sweep")
+        try:
+            status = driver.wait(ENDS_WITHIN_S)
+        finally:
+            if driver.poll() is None:
+                self.kill(driver)
+        wrong = [f"status {status}"] if status else []
+        return wrong + disagreements(
+            self.folder_of_sweep(),
+            self.uri,
+            (self._folder / "printed").read_text(),
+            self._truth(),
+            killed=kills > 0,
+            complete=True,
+        )
+
+    def _locked_study(self) -> Any:
+        study = sqlite3.connect(self.folder_of_sweep() / STUDY_FILE, timeout=60, isolation_level=None)
+        study.execute("BEGIN EXCLUSIVE")
+        return closing(study)
+
+    def kill(self, driver: psutil.Popen) -> None:
+        """Kill -9 of the driver; the kernel ends the rest."""
+        with suppress(psutil.NoSuchProcess):
+            below = [p for p in driver.children(recursive=True) if not p.name().endswith("Agent")]
+            driver.kill()
+            driver.wait()
+            psutil.wait_procs(below, timeout=60)
+
+    def _truth(self) -> Truth:
+        trials = read_log(self.folder_of_sweep(), as_data=True)["sweep"]["trials"].values()
+        searched, written = [trial for trial in trials if not trial["began_with"].get("confirms")], self.reports()
+        return Truth(
+            reports={
+                trial["number"]: {
+                    number: report
+                    for number, report in written.get(trial["began_with"]["x"], {}).items()
+                    if number <= trial["reports"]
+                }
+                for trial in searched
+            },
+            configs={trial["number"]: {"x": trial["began_with"]["x"]} for trial in searched},
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kinds", nargs="+", default=[""], help="parts of names of kinds")
+    parser.add_argument("--kills", type=int, nargs="+", default=[1])
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    sweeps = wrong = 0
+    for name in (name for name in KINDS if any(word in name for word in asked.kinds)):
+        for kills in asked.kills:
+            began = time.monotonic()
+            with (
+                tempfile.TemporaryDirectory(prefix="agree-") as folder,
+                object_store() if KINDS[name].in_store else nullcontext() as store,
+            ):
+                place = store.address if store is not None else f"{folder}/results"
+                sweep = RealSweep(Path(folder), name, place, store.variables if store is not None else {})
+                found = sweep.run(kills, random.Random(f"{name} {kills} {asked.seed}"))
+                if found:
+                    print((Path(folder) / "printed").read_text())
+            sweeps, wrong = sweeps + 1, wrong + bool(found)
+            print(
+                f"{name}, {kills} kills, {time.monotonic() - began:.0f} s: {'; '.join(found) or 'agrees'}", flush=True
+            )
+    print(f"{sweeps} sweeps, {wrong} with a wrong number")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
