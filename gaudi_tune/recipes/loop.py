@@ -40,7 +40,6 @@ from gaudi_tune.recipes.loading import (
     size_of,
 )
 from gaudi_tune.recipes.profiling import traced
-from gaudi_tune.recipes.schedules import Schedule
 from gaudi_tune.recipes.step_times import StepTimer, StepTimes
 from gaudi_tune.recipes.sync_batch_norm import synchronise_batch_norm
 from gaudi_tune.recipes.training_config import TOP, TrainingConfig, check_batch, num_micro_batches
@@ -94,8 +93,6 @@ class Task:
     )
     """The metrics by their names in reports: functions of predictions and references, which rank 0 calls with those of
     all ranks."""
-    schedule: Schedule | None = None
-    """The schedule of the learning rate; None for the one that the configuration names."""
     describe: Callable[[Path], None] | None = None
     """Writes to a checkpoint what is needed to build the model again, besides its state."""
     restore: Callable[[Path], None] | None = None
@@ -212,7 +209,7 @@ class _Trial:
             if config.clip_norm
             else None
         )
-        self.schedule = task.schedule or config.make_schedule()
+        self.schedule = config.make_schedule()
         self.average = WeightAverage(self.bare_model, config.ema_decay) if config.ema_decay else None
         self.scored_model = self.average.model if self.average else self.bare_model
         self._restore()

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from gaudi_tune.recipes.loading import Batch
 from gaudi_tune.recipes.loop import Task, train
-from gaudi_tune.recipes.schedules import Schedule
+from gaudi_tune.recipes.schedules import ScheduleKind
 from gaudi_tune.recipes.training_config import TrainingConfig
 from gaudi_tune.training.fresh_start import fresh_start
 
@@ -61,7 +61,7 @@ class SmallConfig(TrainingConfig):
     batch_size: int = 8
     momentum: float = 0.9
     weight_decay: float = 0.0
-    warmup: float = 0.0
+    schedule: ScheduleKind = "cosine"
     dropout: float = 0.2
     noise: float = 0.1
     size: int = 45
@@ -81,7 +81,6 @@ def small_task(config: SmallConfig) -> Task:
         train_data=Points(config.size, config.noise),
         val_data=Points(131, 0.0),
         test_data=Points(77, 0.0),
-        schedule=Schedule(kind="cosine", warmup=config.warmup),
     )
 
 

@@ -216,13 +216,9 @@ def test_parameters_that_are_frozen_are_not_in_the_optimizer_and_no_group_is_emp
         assert group["params"] == [model[0].weight]
 
 
-def test_a_task_without_a_schedule_has_the_one_of_the_configuration() -> None:
-    def train_loop(config: dict[str, Any]) -> None:
-        small = SmallConfig.from_dict(config)
-        train(replace(small_task(small), schedule=None), small)
-
+def test_the_configuration_names_the_schedule() -> None:
     with hyperparameters_of_each_step() as steps:
-        reports_of(train_loop, {"steps": 4, "eval_every": 4, "schedule": "linear", "lr_floor": 0.5})
+        reports_of(small_loop, {"steps": 4, "eval_every": 4, "schedule": "linear", "lr_floor": 0.5})
     assert [step["lr"] for step in steps] == pytest.approx([0.1, 0.0875, 0.075, 0.0625])
     with pytest.raises(ValueError, match="schedule=published needs a recipe with a table"):
         SmallConfig(epochs=1, schedule="published")

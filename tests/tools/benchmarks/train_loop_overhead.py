@@ -58,7 +58,7 @@ class ByHand:
         self.val_loader: DataLoader[Any] = DataLoader(task.val_data, 64, collate_fn=lambda batch: batch)
         steps = len(self.train_loader) // self.accumulation
         self.passes = steps * self.accumulation  # no last step of fewer passes
-        schedule = task.schedule or config.make_schedule()
+        schedule = config.make_schedule()
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
             self.optimizer, lambda step: schedule.factor(step, EPOCHS * steps, steps)
         )
