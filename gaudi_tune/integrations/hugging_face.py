@@ -28,6 +28,17 @@ class ReportCallback(TrainerCallback):
     written only when the sweep requests one, so the Trainer need not write any (``save_strategy="no"``). It has the
     model, the optimizer, the schedule, the position, and the states of the random generators, which the Trainer reads
     where a trial has one worker.
+
+    >>> from transformers import Trainer, TrainingArguments
+    >>> from gaudi_tune import Experiment, tune
+    >>> def train_loop(config):
+    ...     arguments = TrainingArguments("out", eval_strategy="epoch", save_strategy="no", learning_rate=config["lr"])
+    ...     data = {"train_dataset": ..., "eval_dataset": ...}
+    ...     trainer = Trainer(..., arguments, **data, callbacks=[ReportCallback()])  # your model first
+    ...     trainer.train(resume_from_checkpoint=checkpoint_folder())
+    >>> space = {"lr": tune.loguniform(1e-6, 1e-3)}
+    >>> print(Experiment(train_loop=train_loop, space=space, metric="eval_loss").objective)
+    min eval_loss
     """
 
     _training = False

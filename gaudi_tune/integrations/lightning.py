@@ -40,6 +40,14 @@ def in_worker(*, callbacks: Any = None, plugins: Any = None, **overrides: Any) -
 
     ``Trainer(max_epochs=..., **in_worker())`` trains with as many workers as the trial has.
 
+    >>> from gaudi_tune import Experiment, tune
+    >>> def train_loop(config):
+    ...     trainer = Trainer(max_epochs=config["epochs"], **in_worker())
+    ...     trainer.fit(..., ckpt_path=checkpoint_file())  # your module and its data, made with config["lr"]
+    >>> space = {"lr": tune.loguniform(1e-5, 1e-1)}
+    >>> print(Experiment(train_loop=train_loop, space=space, metric="val_loss").objective)
+    min val_loss
+
     Args:
         callbacks: A callback or a list; :class:`ReportCallback` follows them, and reports what they have logged.
         plugins: A plugin or a list; Ray's environment follows them.

@@ -85,6 +85,13 @@ def report(
     In a warm worker group the call returns when the scheduler lets the trial continue. If the trial is stopped, it
     raises an exception through the loop, so that ``finally`` blocks and context managers run.
 
+    >>> from gaudi_tune import report
+    >>> def train_loop(config):
+    ...     for epoch in range(1, 3):
+    ...         loss = config["lr"] / epoch  # train your epoch here
+    ...         report({"loss": loss, "epoch": epoch}, save=lambda folder: (folder / "epoch").write_text(str(epoch)))
+    >>> train_loop({"lr": 0.1})  # without a sweep, metrics are logged and nothing is saved
+
     Args:
         metrics: Numbers by name, also as tensors without dimensions. A non-finite objective or loss ends the trial as
             failed.
@@ -111,13 +118,24 @@ def save_if_asked(save: SaveFunction) -> None:
 
     Without it a trial saves at its next report, which may be too late. ``save`` writes what :func:`get_checkpoint`
     returns when the trial continues, so it must also write how far the trial is.
+
+    >>> from gaudi_tune import save_if_asked
+    >>> for step in range(3):  # train a step in each round
+    ...     save_if_asked(lambda folder: (folder / "step").write_text(str(step)))
     """
     if _session is not None:
         _session.save_if_asked(save)
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """Return the checkpoint that the trial starts from; None for a new trial."""
+    """Return the checkpoint that the trial starts from; None for a new trial.
+
+    >>> from pathlib import Path
+    >>> from gaudi_tune import get_checkpoint
+    >>> checkpoint = get_checkpoint()
+    >>> 0 if checkpoint is None else int(Path(checkpoint.path, "epoch").read_text())  # the epochs trained so far
+    0
+    """
     if _session is not None:
         return _session.get_checkpoint()
     if not _in_ray_train():

@@ -24,6 +24,19 @@ class Scheduler:
     A scheduler knows neither Ray nor the searcher: it speaks of trials by their numbers, and ``on_ray`` does what it
     decides. It is never asked about the trials of the confirmation, which train in full, nor about a report after which
     a trial ends in any case.
+
+    >>> from gaudi_tune import Budget, tune
+    >>> from gaudi_tune.define.search_space import SearchSpace
+    >>> class HalfWay(Scheduler):
+    ...     def decide(self, state, trial, report):
+    ...         if report.step >= self._budget.total / 2 and report.point[0] < 0.5:
+    ...             return Decision("stopped early", "below 0.5 half way")
+    ...         return CONTINUE
+    >>> space = SearchSpace({"lr": tune.loguniform(1e-4, 1e-1)})
+    >>> scheduler = HalfWay(Budget(epochs=10), [Objective("accuracy")], space)
+    >>> report = Reported(trial=1, step=5, point=(0.4,), metrics={}, config={}, count=5)
+    >>> scheduler.decide(None, None, report).reason
+    'below 0.5 half way'
     """
 
     has_rungs: ClassVar[bool] = False
