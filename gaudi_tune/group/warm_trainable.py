@@ -26,7 +26,6 @@ from gaudi_tune.base.place import Place
 from gaudi_tune.group.errors import (
     DevicesNotReadyError,
     LostTooOftenError,
-    MisplacedError,
     WorkerGroupError,
     WorkerRaisedError,
     WorkersLostError,
@@ -43,10 +42,6 @@ from gaudi_tune.training.checkpoint import last_whole_checkpoint, seal
 from gaudi_tune.training.notice import drop_between, last_between
 
 logger = logging.getLogger(__name__)
-
-PAUSES_S = (2.0, 4.0, 8.0, 16.0, 32.0)
-"""Seconds to wait before each retry to get devices that are being released. Their sum is above the 60 s that habana may
-take to close a device, and for which it waits itself before it says that a device is busy."""
 
 
 class WarmTrainable(tune.Trainable):
@@ -291,19 +286,8 @@ class WarmTrainable(tune.Trainable):
         return self.group
 
     def _new_group(self) -> WorkerGroup:
-        """Start a group, and wait for devices that another process is still releasing."""
-        name = f"workers-of-{self.trial_id}"
-        for pause_s in PAUSES_S:
-            try:
-                return WorkerGroup.start(self.spec, name, self._note_awaited)
-            except DevicesNotReadyError as error:  # noqa: PERF203  (each attempt takes seconds)
-                # A trial that was to move is better off on its usual devices than waiting for others.
-                if self._place != self._usual_place and not isinstance(error, MisplacedError):
-                    raise
-                reason = str(error).strip().splitlines()[-1]
-                logger.warning("%s: trying again in %.0f s (%s)", name, pause_s, reason)
-                time.sleep(pause_s)
-        return WorkerGroup.start(self.spec, name, self._note_awaited)
+        waits = self._place == self._usual_place  # one that was to move is better off on its usual devices
+        return WorkerGroup.start_when_free(self.spec, f"workers-of-{self.trial_id}", self._note_awaited, waits=waits)
 
     def _note_awaited(self, awaited: Awaited | None) -> None:
         if self.folder:

@@ -45,6 +45,9 @@ from gaudi_tune.training.notice import notice_for, save_between
 
 logger = logging.getLogger(__name__)
 
+PAUSES_S = (2.0, 4.0, 8.0, 16.0, 32.0)
+"""Seconds to wait before each retry to get devices that are being released. Their sum is above the 60 s that habana may
+take to close a device, and for which it waits itself before it says that a device is busy."""
 EXIT_TIMEOUT_S = 90
 """How long the workers may take to end after "exit", of which closing HPUs may take 75 s (``LEAVE_WITHIN_S``). After
 that they are left to Ray, which ends them with their owner."""
@@ -115,6 +118,25 @@ class WorkerGroup:
                 raise DevicesNotReadyError(error.failure.text) from error
             raise
         return group
+
+    @classmethod
+    def start_when_free(
+        cls, spec: WorkerGroupSpec, name: str, note: Callable[[Awaited | None], None], *, waits: bool
+    ) -> Self:
+        """Start a group as :meth:`start` does, and wait for devices that another process is still releasing.
+
+        Without ``waits`` only a group that was misplaced is tried again.
+        """
+        for pause_s in PAUSES_S:
+            try:
+                return cls.start(spec, name, note)
+            except DevicesNotReadyError as error:  # noqa: PERF203  (each attempt takes seconds)
+                if not waits and not isinstance(error, MisplacedError):
+                    raise
+                reason = str(error).strip().splitlines()[-1]
+                logger.warning("%s: trying again in %.0f s (%s)", name, pause_s, reason)
+                time.sleep(pause_s)
+        return cls.start(spec, name, note)
 
     @property
     def devices(self) -> str:
