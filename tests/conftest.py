@@ -22,7 +22,6 @@ import pytest
 import ray
 import setuptools  # noqa: F401  (before anything imports Python's own distutils: torch's compiler fails after that)
 import torch  # noqa: F401  (its first import starts ldconfig, which no quick test may)
-from optuna.storages._rdb.storage import _VersionManager
 
 from experiments.tune_bert import sample_settings
 from gaudi_tune.base.process import temporary_environment
@@ -90,21 +89,6 @@ def forbid_loader_processes() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BaseProcess, "start", checked)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def version_of_studies() -> Iterator[None]:
-    """Optuna looks up the version of its tables once: for each study that a test opens it would take 40 ms."""
-    look_up, found = _VersionManager.get_head_version, list[str]()
-
-    def known(manager: _VersionManager) -> str:
-        if not found:
-            found.append(look_up(manager))
-        return found[0]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_VersionManager, "get_head_version", known)
         yield
 
 
