@@ -14,12 +14,12 @@ from gaudi_tune.base.files import STATE_LOG, SUMMARY_FILE, SWEEP_FILE
 from gaudi_tune.base.words import format_params, format_value, in_columns
 from gaudi_tune.define.options import resume_command
 from gaudi_tune.show.confirmation import confirming, in_interval
-from gaudi_tune.show.result import START_AGAIN, in_rows, is_useless, result_lines
+from gaudi_tune.show.result import START_AGAIN, in_list, in_rows, is_useless, result_lines
 from gaudi_tune.show.trackers.outbox import tracked_at
 from gaudi_tune.show.trackers.store import how_to_open, tracking_uri
 from gaudi_tune.storage.fetch import shown_place
 from gaudi_tune.sweep.record.lock import is_running
-from gaudi_tune.sweep.record.state_log import read_paused
+from gaudi_tune.sweep.record.state_log import logged_trials
 from gaudi_tune.sweep.record.sweep_file import (
     SweepFile,
     find_sweep,
@@ -70,10 +70,8 @@ class StoredSweep:
         """The trials of the search, by number: from the summary, or from the log if that was written later."""
         if "trials" in self.summary and self._summary_is_current:
             return list(self.summary["trials"])
-        from gaudi_tune.sweep.search.stored_study import stored_trials, trial_summaries  # half a second
-
-        paused = read_paused(self.folder)  # from the log of the state, because the study does not say
-        trials = trial_summaries(stored_trials(self.folder), self.file.objective, paused)
+        searched = [trial for trial in logged_trials(self.folder) if not trial.confirms]
+        trials = [in_list(trial, self.file.space, self.file.all_objectives) for trial in searched]
         if self.state == "running":
             for trial in trials:
                 if trial["status"] == "interrupted":
@@ -106,7 +104,7 @@ class StoredSweep:
             expected = summary.get("expected", int(file.options["num_samples"]))
             confirmations = summary.get("confirmations", 0)
             test = next(filter(None, [*confirmation.get("rivals", ()), *baseline]), None)
-        else:  # the study has only the trials of the search, not those of the confirmation
+        else:  # without the trials of the confirmation
             ended = sum(trial["status"] in ENDED for trial in self.trials)
             failed = sum(trial["status"] == "failed" for trial in self.trials)
             value = self._best["value"] if self._best else None

@@ -94,7 +94,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
             logger.warning(WRITE_WARNING, error)
             return
         parts = {"tune": tune_part, **self.snapshot(None if everything else self._state.changed)}
-        record = pack(parts, [trial.number for trial in self._state.paused])
+        record = pack(parts)
         self._forget_changes(trials)
         self._writing = self._thread.submit(self._write, record)
         self._is_behind = False

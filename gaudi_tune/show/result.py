@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gaudi_tune.base.files import REPORT_FILE, SUMMARY_FILE
-from gaudi_tune.base.words import counted, format_params, format_value, in_columns
+from gaudi_tune.base.words import counted, format_params, format_value, in_columns, last_line
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.show.confirmation import in_lines
 from gaudi_tune.sweep.record.device_time import shares_of
 from gaudi_tune.sweep.record.events import CTRL_C
+from gaudi_tune.sweep.record.outcome import failure_of
+from gaudi_tune.sweep.record.trial_state import TrialState
 
 START_AGAIN = "fix that, then start a new sweep"
 """What to do after a sweep that :func:`is_useless`."""
@@ -106,3 +109,17 @@ def front_lines(summary: Mapping[str, Any]) -> list[str]:
 def in_rows(label: str, lines: Sequence[str]) -> list[str]:
     """Return lines of the result, the first one after its label and the others indented."""
     return [f"{'' if row else label:<10}  {line}" for row, line in enumerate(lines)]
+
+
+def in_list(trial: TrialState, names: Container[str], objectives: Sequence[Objective]) -> dict[str, Any]:
+    """Return what lists show of a trial: of its configuration the hyperparameters with these names."""
+    failure = failure_of(trial, objectives)
+    return {
+        "trial": trial.number,
+        "status": trial.status if failure is None else "failed",
+        "value": trial.best,
+        **({"point": list(trial.point)} if trial.point and len(objectives) > 1 else {}),
+        **({"why": last_line(failure.text)} if failure is not None else {}),
+        "at": None if trial.best is None else trial.best_step,
+        "config": {name: value for name, value in trial.best_config.items() if name in names},
+    }

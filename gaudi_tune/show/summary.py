@@ -13,12 +13,10 @@ from gaudi_tune.base import names
 from gaudi_tune.base.files import SUMMARY_FILE, atomic_write, retry_while_disk_is_full
 from gaudi_tune.base.words import counted, format_value, last_line
 from gaudi_tune.define.experiment import CHECKPOINT
-from gaudi_tune.define.objective import Objective
-from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.advice import next_steps, without_effect
 from gaudi_tune.show.confirmation import confirmed
-from gaudi_tune.sweep.record.outcome import failure_of
+from gaudi_tune.show.result import in_list
 from gaudi_tune.sweep.record.sweep_file import SUMMARY_VERSION, read_summary
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import SavedCheckpoint, TrialState
@@ -70,20 +68,7 @@ def search_of(plan: Plan, state: SweepState) -> list[dict[str, Any]]:
     """Return what lists show of the trials of the search: how each ended, and its best report with the configuration
     that reached it."""
     trials = sorted(state.searched, key=lambda trial: trial.number)
-    return [_searched(trial, plan.experiment.search_space, state.objectives) for trial in trials]
-
-
-def _searched(trial: TrialState, space: SearchSpace, objectives: Sequence[Objective]) -> dict[str, Any]:
-    failure = failure_of(trial, objectives)
-    return {
-        "trial": trial.number,
-        "status": trial.status if failure is None else "failed",
-        "value": trial.best,
-        **({"point": list(trial.point)} if trial.point and len(objectives) > 1 else {}),
-        **({"why": last_line(failure.text)} if failure is not None else {}),
-        "at": None if trial.best is None else trial.best_step,
-        "config": {name: value for name, value in trial.best_config.items() if name in space.ranges},
-    }
+    return [in_list(trial, plan.experiment.search_space.ranges, state.objectives) for trial in trials]
 
 
 def _results(plan: Plan, state: SweepState) -> dict[str, Any]:

@@ -273,14 +273,13 @@ def test_show_says_how_many_of_the_trials_confirm(storage: Path, capsys: pytest.
     assert json.loads(said(capsys, "ls", str(storage), "--json"))[0]["confirmations"] == 6
 
 
-def test_a_sweep_killed_after_a_resume_is_shown_from_study_and_log(
-    storage: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_killed_after_a_resume_is_shown_from_its_log(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = kept(storage, "early", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("Ctrl-C", 130)).folder
     assert "best        trial 003: score 0.4" in said(capsys, "show", str(folder))
     reopen_summary(folder)
-    study_part = read_log(folder)["study"]
-    StateLog(folder).append(pack({"study": study_part}, paused=[3]))
+    parts = read_log(folder)
+    parts["sweep"]["trials"][3]["status"] = "paused"
+    StateLog(folder).append(pack(parts))
     os.utime(folder / STATE_LOG, times=(time.time() + 60, time.time() + 60))
     text = said(capsys, "show", str(folder))
     assert "best so far trial 003: score 0.4" in text

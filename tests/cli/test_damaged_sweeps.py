@@ -75,12 +75,12 @@ def replace_by(file: str, content: bytes) -> Damage:
     return damage
 
 
-def in_trials(alter: Callable[[dict[str, Any]], object]) -> Damage:
-    """Return what alters the trials of the study in the log."""
+def in_trials(alter: Callable[[dict[str, Any]], object], part: str = "study") -> Damage:
+    """Return what alters the trials of a part of the log."""
 
     def damage(folder: Path) -> None:
         parts = read_log(folder)
-        for trial in parts["study"]["trials"].values():
+        for trial in parts[part]["trials"].values():
             alter(trial)
         StateLog(folder).append(pack(parts))
 
@@ -126,6 +126,8 @@ def write_commands(folder: Path) -> None:
     change(SUMMARY_FILE, failed=COMMANDS, ended_early=ended, mlflow=COMMANDS, missing=[COMMANDS])(folder)
     change(SUMMARY_FILE, best={"config": {COMMANDS: COMMANDS}, "value": COMMANDS, "trial": 1, "load": COMMANDS})(folder)
     in_trials(lambda trial: trial["user_attrs"].update(failure=COMMANDS))(folder)
+    failure = {"kind": "loop error", "text": COMMANDS, "fingerprint": COMMANDS}
+    in_trials(lambda trial: trial.update(status="failed", failure=failure, reason=COMMANDS), "sweep")(folder)
     in_trials(lambda trial: trial.update({part: {COMMANDS: trial[part]["x"]} for part in ("params", "ranges")}))(folder)
 
 
@@ -139,7 +141,8 @@ DAMAGES: dict[str, Damage] = {
     "file with odd options": change_options(num_samples=None, seed=[], settings=3, storage=[], seeds={}),
     "file that is torn": replace_by(SWEEP_FILE, b'{"version": '),
     "log of pickles": replace_by(STATE_LOG, PICKLE),
-    "log without values": in_trials(lambda trial: trial.pop("params")),
+    "log without values": in_trials(lambda trial: trial.pop("point"), "sweep"),
+    "log without parameters": in_trials(lambda trial: trial.pop("params")),
     "log that is cut off": lambda folder: replace_by(STATE_LOG, (folder / STATE_LOG).read_bytes()[:-9])(folder),
     "log of zeros": replace_by(STATE_LOG, bytes(100)),
     "log that is gone": lambda folder: (folder / STATE_LOG).unlink(),
@@ -151,7 +154,7 @@ READERS = {
 }
 """Who reads the file that the first word of a damage names. All read what any other damage concerns."""
 EXPECTED: dict[str, tuple[str, int, str]] = {
-    "log without values": ("show", 2, "folder is damaged (KeyError: 'params')"),
+    "log without parameters": ("learn from", 2, "folder is damaged (KeyError: 'params')"),
     "log of zeros": ("resume", 2, "its state cannot be read in full"),
     "log that is gone": ("resume", 2, "its state cannot be read in full (there is no state.log)"),
 }

@@ -9,6 +9,7 @@ from typing import Any
 from gaudi_tune import Experiment, SweepOptions
 from gaudi_tune.define.options import resumed
 from gaudi_tune.plan.planner import make_plan, make_proposer
+from gaudi_tune.sweep.record.events import TrialBegan
 from gaudi_tune.sweep.record.state_log import StateLog, pack
 from gaudi_tune.sweep.record.sweep_file import sweep_to_resume, write_sweep_file
 from tests.helpers.searchers import Sweep
@@ -27,8 +28,9 @@ def earlier_sweep(
     for number in range(trials):
         config = proposer.propose(str(number))
         assert isinstance(config, dict)
+        sweep.state.apply(TrialBegan(trial=number + 1, trial_id=str(number), config=config))
         sweep.end(str(number), {plan.experiment.metric: score(config), "epoch": 1})
-    StateLog(plan.folder).append(pack({"study": proposer.record.snapshot(everything=True)}))
+    StateLog(plan.folder).append(pack({**sweep.state.snapshot(), "study": proposer.record.snapshot(everything=True)}))
 
 
 def options_of_sweep(experiment: str, given: SweepOptions, tracking_uri: str) -> SweepOptions:

@@ -90,7 +90,7 @@ class Sweep:
             step=budget.progress(result),
             point=point_in(objectives, result),
             metrics=result,
-            config={},
+            config=trial.config,
             count=result[REPORTS],
         )
         self.state.apply(report)

@@ -10,13 +10,11 @@ from typing import Any
 import optuna
 from ray.tune.search import ConcurrencyLimiter, Searcher
 
-from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.on_ray.tune_searcher import TuneSearcher
 from gaudi_tune.sweep.record.events import Ending, EndingWithdrawn, SweepEnding, TrialsAsked
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.search.proposer import Proposer, raised
-from gaudi_tune.sweep.search.stored_study import trial_summaries
 from gaudi_tune.sweep.search.study_trial import number_in_sweep
 from tests.helpers.fed_state import Fed
 from tests.helpers.searchers import SCORE, end
@@ -111,9 +109,9 @@ def test_the_confirmation_comes_after_the_search_and_is_known_after_a_restart(tm
     fed.state.apply(TrialsAsked(request="add 1 trial", num_trials=3))
     added = again.suggest("id7")
     assert isinstance(added, dict)
-    found = trial_summaries(again.proposer.trials(), Objective("score"))
-    assert [trial["trial"] for trial in found] == [1, 2, 7], "as Tune counts, with the four that confirm"
-    assert found[2]["config"]["x"] == added["x"]
+    found = again.proposer.trials()
+    assert [number_in_sweep(trial) for trial in found] == [1, 2, 7], "as Tune counts, with the four that confirm"
+    assert found[2].params["x"] == added["x"]
 
 
 def test_a_trial_that_is_proposed_again_has_the_number_that_tune_gives_it_then(tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, stdev, variance
 from typing import NamedTuple
 
-from scipy.special import stdtr, stdtrit  # scipy.stats, which has the tests by name, takes a second more to import
-
 from gaudi_tune.sweep.record.trial_state import TrialState
 
 LEVEL = 0.95
@@ -72,6 +70,8 @@ def gain_over(baseline: Sequence[float], rivals: Sequence[Sequence[float]], look
         return Gain(mean)
     error = math.sqrt(sum(errors))
     freedom = error**4 / sum(part**2 / (len(scores) - 1) for part, scores in zip(errors, sides, strict=True))
+    from scipy.special import stdtr, stdtrit  # here, as lists would wait for it; scipy.stats takes a second more
+
     half = error * float(stdtrit(freedom, 1 - (1 - LEVEL) / 2 / looks))
     chance = float(stdtr(freedom, -mean / error))
     return Gain(mean, (mean - half, mean + half), 1 - min(1.0, looks * len(rivals) * chance))
@@ -79,4 +79,6 @@ def gain_over(baseline: Sequence[float], rivals: Sequence[Sequence[float]], look
 
 def half_width(scores: Sequence[float]) -> float:
     """Return half the width of the interval of the mean of two or more scores, which is Student's (1908)."""
+    from scipy.special import stdtrit
+
     return float(stdtrit(len(scores) - 1, (1 + LEVEL) / 2)) * stdev(scores) / math.sqrt(len(scores))

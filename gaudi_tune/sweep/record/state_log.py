@@ -6,21 +6,21 @@ import json
 import logging
 import os
 import zlib
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gaudi_tune.base.files import STATE_LOG, atomic_write, from_json, open_regular_file
+from gaudi_tune.base.errors import damage_is_an_error
+from gaudi_tune.base.files import STATE_LOG, atomic_write, open_regular_file
 from gaudi_tune.sweep.record.plain_json import from_json_form, json_form
+from gaudi_tune.sweep.record.trial_state import TrialState
 
 logger = logging.getLogger(__name__)
 
 TRIALS = "trials"
 """The entry of a part that has one value for each trial; a record has only the trials that have changed."""
-PAUSED, PARTS = "paused", "parts"
-"""The entries of a record: the numbers of the trials that wait, and the parts of the state."""
+PARTS = "parts"
+"""The entry of a record with the parts of the state."""
 MAX_GROWTH = 64 * 2**20
 """Bytes that may be appended, besides as many as the whole state takes, before the log is rewritten."""
 MAX_RECORD_BYTES = 2**30
@@ -74,9 +74,9 @@ class StateLog:
         self._size += len(record)
 
 
-def pack(parts: Mapping[str, Mapping[str, Any]], paused: Collection[int] = ()) -> bytes:
-    """Return a record of these parts, by name, and of the numbers of all trials that wait."""
-    text = json.dumps({PAUSED: sorted(paused), PARTS: {name: json_form(part) for name, part in parts.items()}})
+def pack(parts: Mapping[str, Mapping[str, Any]]) -> bytes:
+    """Return a record of these parts, by name."""
+    text = json.dumps({PARTS: {name: json_form(part) for name, part in parts.items()}})
     return _checked(text.encode()[1:] + b"\n")
 
 
@@ -106,12 +106,17 @@ def read_log(folder: Path, *, as_data: bool = False) -> dict[str, dict[str, Any]
     return parts
 
 
-def read_paused(folder: Path) -> set[int]:
-    """Return the trials that waited when the log was written last; none if it cannot be read."""
-    with suppress(ValueError, LookupError, TypeError, OSError):
-        (last_line,) = deque(_whole_lines(folder), maxlen=1)
-        return {int(number) for number in from_json(last_line)[PAUSED]}
-    return set()
+def logged_trials(folder: Path) -> list[TrialState]:
+    """Return the trials that the log of a sweep has, by number, also those that confirm; none if there is no log.
+
+    Raises:
+        SweepError: The log cannot be read.
+    """
+    if not (folder / STATE_LOG).exists():
+        return []
+    with damage_is_an_error(str(folder / STATE_LOG)):
+        parts = read_log(folder, as_data=True)
+        return [TrialState.from_snapshot(trial) for _, trial in sorted(parts["sweep"][TRIALS].items())]
 
 
 def _whole_lines(folder: Path) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -78,6 +78,12 @@ class SweepFile(BaseModel, ser_json_inf_nan="constants"):
     def objective(self) -> Objective:
         """The first objective."""
         return Objective(self.metric, self.mode)
+
+    @property
+    def all_objectives(self) -> list[Objective]:
+        """All objectives, the first one first."""
+        others = (text.split(" ", 1) for text in self.others)
+        return [self.objective, *(Objective(name, cast(Mode, mode)) for mode, name in others)]
 
     @property
     def objectives(self) -> list[str]:

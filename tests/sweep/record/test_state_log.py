@@ -7,7 +7,6 @@ import math
 import os
 import struct
 import zlib
-from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ import pytest
 
 from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.sweep.record import state_log
-from gaudi_tune.sweep.record.state_log import StateLog, pack, read_log, read_paused
+from gaudi_tune.sweep.record.state_log import StateLog, logged_trials, pack, read_log
+from tests.helpers.fed_state import Fed
 from tests.helpers.full_disk import disk_full_at
 from tests.helpers.state_records import records_in
 
@@ -27,8 +27,8 @@ def record(at: int, trials: dict[int, Any]) -> dict[str, dict[str, Any]]:
     return {"sweep": {"at": at, "trials": trials}, "scheduler": {"rungs": [at]}}
 
 
-def packed(at: int, trials: dict[int, Any], paused: Sequence[int] = ()) -> bytes:
-    return pack(record(at, trials), paused)
+def packed(at: int, trials: dict[int, Any]) -> bytes:
+    return pack(record(at, trials))
 
 
 def test_trials_are_kept_and_all_else_is_replaced(tmp_path: Path) -> None:
@@ -73,10 +73,10 @@ def test_a_log_that_is_read_as_data_runs_nothing(tmp_path: Path) -> None:
 
 def test_a_log_is_lines_of_json(tmp_path: Path) -> None:
     log = StateLog(tmp_path)
-    log.append(packed(1, {1: "running"}, paused=[7]))
+    log.append(packed(1, {1: "running"}))
     log.append(packed(2, {2: math.inf}))
     first, second = map(json.loads, (tmp_path / STATE_LOG).read_text().splitlines())
-    assert (first["paused"], first["parts"]["scheduler"]) == ([7], {"rungs": [1]})
+    assert first["parts"]["scheduler"] == {"rungs": [1]}
     assert second["parts"]["sweep"]["trials"] == {"$numbered": {"2": math.inf}}
 
 
@@ -84,7 +84,6 @@ def test_a_log_of_another_version_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / STATE_LOG).write_bytes(struct.pack(">QI", 20, zlib.crc32((20).to_bytes(8, "big"))) + bytes(range(20)))
     with pytest.raises(ValueError, match="another version of this project wrote it"):
         read_log(tmp_path)
-    assert read_paused(tmp_path) == set()
 
 
 def test_a_record_that_is_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +91,6 @@ def test_a_record_that_is_too_long_is_refused(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(state_log, "MAX_RECORD_BYTES", 5000)
     with pytest.raises(ValueError, match=r"a record of state\.log has more than"):
         read_log(tmp_path)
-    assert read_paused(tmp_path) == set()
 
 
 def test_a_record_that_was_cut_off_anywhere_counts_for_nothing(tmp_path: Path) -> None:
@@ -196,17 +194,18 @@ def test_a_log_that_is_removed_meanwhile_begins_again(tmp_path: Path) -> None:
     assert read_log(tmp_path) == record(3, {1: "finished"})
 
 
-def test_the_trials_that_wait_are_those_of_the_last_whole_record(tmp_path: Path) -> None:
-    assert read_paused(tmp_path) == set()
-    log = StateLog(tmp_path)
-    log.append(packed(1, {1: "running"}, paused=[2, 3]))
-    log.append(packed(2, {1: "finished"}, paused=[12]))
-    assert read_paused(tmp_path) == {12}
-    content = (tmp_path / STATE_LOG).read_bytes()
-    (tmp_path / STATE_LOG).write_bytes(content[:-1])
-    assert read_paused(tmp_path) == {2, 3}
-    (tmp_path / STATE_LOG).write_bytes(b"torn")
-    assert read_paused(tmp_path) == set()
+def test_the_trials_of_a_log_are_read_without_what_they_run(tmp_path: Path) -> None:
+    assert logged_trials(tmp_path) == []
+    fed = Fed()
+    for number in (1, 2, 3):
+        fed.begin(number, x=0.5)
+        fed.report(number, 1, 0.1 * number)
+    fed.end(1)
+    StateLog(tmp_path).append(pack(fed.state.snapshot()))
+    found = logged_trials(tmp_path)
+    assert [(trial.number, trial.status, trial.best) for trial in found] == [
+        (1, "finished", 0.1), (2, "interrupted", 0.2), (3, "interrupted", 0.1 * 3),
+    ]  # fmt: skip
 
 
 def test_a_damaged_last_record_is_said_and_the_one_before_counts(
@@ -224,9 +223,8 @@ def test_a_damaged_last_record_is_said_and_the_one_before_counts(
 def test_a_record_with_an_empty_end_after_a_crash_is_not_read(tmp_path: Path) -> None:
     log = StateLog(tmp_path)
     for number in (1, 2):
-        log.append(pack(record(number, {1: "x" * 1000}), [number]))
+        log.append(packed(number, {1: "x" * 1000}))
     content = (tmp_path / STATE_LOG).read_bytes()
     begins = list(records_in(content))[-1][0]
     (tmp_path / STATE_LOG).write_bytes(content[: begins + 4] + bytes(len(content) - begins - 4))
-    assert read_paused(tmp_path) == {1}
     assert read_log(tmp_path)["sweep"]["at"] == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from mlflow.tracking import MlflowClient
 
 from gaudi_tune.base.words import format_value
 from gaudi_tune.cli.sweeps import StoredSweep
-from gaudi_tune.sweep.search.stored_study import stored_trials, trial_summaries
+from gaudi_tune.show.result import in_list
+from gaudi_tune.sweep.record.state_log import logged_trials
+from gaudi_tune.sweep.search.stored_study import stored_trials
 from gaudi_tune.sweep.search.study_trial import number_in_sweep
 from tests.show.pictures.test_pictures import data_in
 from tests.tools.agree.groups import STATE
@@ -91,7 +93,9 @@ def _all(
     for place, found in {
         "summary.json": _of_list(summary["trials"]),
         "show --json": _of_list(sweep.trials),
-        "study": _of_list(trial_summaries(stored_trials(folder), sweep.file.objective)),
+        "state.log": _of_list(
+            in_list(trial, sweep.file.space, sweep.file.all_objectives) for trial in logged_trials(folder)
+        ),
     }.items():
         yield from ((place, text) for text in _compared(found, truth))
     yield from (("study", text) for text in _curves_of_study(folder, truth))
@@ -103,7 +107,7 @@ def _all(
     yield from (("MLflow", text) for text in _mlflow(folder.name, uri, truth, summary))
 
 
-def _of_list(trials: list[dict[str, Any]]) -> dict[int, tuple[Any, Any, Mapping[str, Any]]]:
+def _of_list(trials: Iterable[dict[str, Any]]) -> dict[int, tuple[Any, Any, Mapping[str, Any]]]:
     return {trial["trial"]: (trial["value"], trial["at"], trial["config"]) for trial in trials}
 
 
