@@ -93,7 +93,9 @@ def try_first_trial(plan: Plan) -> dict[str, Any]:
 
 def lines_of_try(plan: Plan, outcome: Mapping[str, Any]) -> list[str]:
     """Return what :func:`try_first_trial` returned, in words."""
-    values = ", ".join(f"{each.name} {format_value(outcome['metrics'][each.name])}" for each in plan.objectives)
+    values = ", ".join(
+        f"{objective.name} {format_value(outcome['metrics'][objective.name])}" for objective in plan.objectives
+    )
     saving = "has nothing to save with that report: give report() save= or checkpoint= to keep models"
     if outcome["saves"]:
         saving = "saved, and continued from there"

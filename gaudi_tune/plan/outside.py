@@ -96,10 +96,10 @@ def _in_mlflow(experiment: str, metric: str, tracking_uri: str) -> Iterator[Resu
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri)
-    found = client.get_experiment_by_name(experiment)
-    if found is None:
+    mlflow_experiment = client.get_experiment_by_name(experiment)
+    if mlflow_experiment is None:
         raise SweepError(f"there is no such experiment at {tracking_uri}")
-    for run in client.search_runs([found.experiment_id], max_results=MAX_RUNS):
+    for run in client.search_runs([mlflow_experiment.experiment_id], max_results=MAX_RUNS):
         if metric in run.data.metrics and run.info.status != "FAILED":
             history = client.get_metric_history(run.info.run_id, metric)
             if curve := {entry.step: entry.value for entry in history if math.isfinite(entry.value)}:
@@ -133,10 +133,10 @@ def as_trials(results: Sequence[Result], space: SearchSpace) -> list[FrozenTrial
 def _value(space: SearchSpace, name: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    known = next((choice for choice in space.values(name) if str(choice) == value), None)
+    written_choice = next((choice for choice in space.values(name) if str(choice) == value), None)
     number = _number(value)
-    if known is not None or number is None:
-        return value if known is None else known
+    if written_choice is not None or number is None:
+        return value if written_choice is None else written_choice
     return int(number) if number.is_integer() and any(holds(r, int(number)) for r in space.ranges[name]) else number
 
 
