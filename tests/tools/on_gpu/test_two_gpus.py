@@ -46,7 +46,8 @@ def devices_of(config: dict[str, Any]) -> None:
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if not torch.cuda.is_available() and os.environ.get("ON_GPU_AS") != "cpu":
         pytest.skip("ON_GPU_AS=cpu runs it without a GPU")
-    for variable, value in {**ENVIRONMENT, "PYTHONPATH": str(PROJECT_ROOT)}.items():
+    modules = f"{PROJECT_ROOT}:{os.environ.get('PYTHONPATH', '')}"  # where the libraries may be
+    for variable, value in {**ENVIRONMENT, "PYTHONPATH": modules}.items():
         monkeypatch.setenv(variable, value)
     with lean_ray():
         ray.init(
