@@ -25,6 +25,7 @@ from gaudi_tune.base.process import changed_environment, temporary_environment
 from gaudi_tune.base.words import last_line
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.device import CPUS_PER_WORKER
+from gaudi_tune.group.clean.own_code import is_recorded
 from gaudi_tune.private.fork_server import NOT_COPIED, ForkServer
 from gaudi_tune.private.ray_core import ON_LOOPBACK, PATIENCE_S, lean_ray, logs_folder
 from gaudi_tune.private.setup_worker import FORK_SERVER
@@ -189,7 +190,8 @@ def _modules_of_script() -> list[str]:
             names.add(str(value.__module__))
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names}
     excluded = {*NOT_COPIED, "gaudi_tune"}
-    installed = [name for name, file in files.items() if file and re.search(r"/(site|dist)-packages/", file)]
+    packages = re.compile(r"/(site|dist)-packages/")
+    installed = [name for name, file in files.items() if file and (packages.search(file) or is_recorded(file))]
     return sorted(name for name in installed if name.partition(".")[0] not in excluded)
 
 

@@ -104,12 +104,17 @@ def test_beside_a_ray_that_runs_none_is_begun(plan: Plan, monkeypatch: pytest.Mo
 
 
 def test_a_scripts_own_imports_but_ray_and_habana_are_left_to_a_server(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = ModuleType("__main__")
-    for name in ("habana_frameworks.torch", "of_debian"):
+    debian, target = "/usr/lib/python3/dist-packages", str(tmp_path)
+    (tmp_path / "of_target-1.dist-info").mkdir()
+    (tmp_path / "of_target-1.dist-info" / "RECORD").write_text("of_target.py,,\n")
+    monkeypatch.syspath_prepend(target)
+    names = {"habana_frameworks.torch": debian, "of_debian": debian, "of_target": target, "beside_it": target}
+    for name, folder in names.items():
         module = ModuleType(name)
-        module.__file__ = f"/usr/lib/python3/dist-packages/{name}.py"
+        module.__file__ = f"{folder}/{name}.py"
         monkeypatch.setitem(sys.modules, name, module)
         setattr(script, name, module)
     own = {
@@ -122,7 +127,7 @@ def test_a_scripts_own_imports_but_ray_and_habana_are_left_to_a_server(
     }
     vars(script).update(own, json=json)
     monkeypatch.setitem(sys.modules, "__main__", script)
-    assert local_ray._modules_of_script() == ["of_debian", "torch", "torch.nn.modules.linear"]
+    assert local_ray._modules_of_script() == ["of_debian", "of_target", "torch", "torch.nn.modules.linear"]
 
 
 @pytest.mark.processes

@@ -93,10 +93,10 @@ def is_own_module(name: str) -> bool:
         return False
     if spec.origin is None and spec.submodule_search_locations:  # a namespace, which may span several folders
         folders = map(str, spec.submodule_search_locations)
-        return not any(_is_recorded(folder) or _is_installed(folder, name, in_package=True) for folder in folders)
+        return not any(is_recorded(folder) or _is_installed(folder, name, in_package=True) for folder in folders)
     if not spec.has_location or not isinstance(spec.loader, SourceFileLoader | SourcelessFileLoader):
         return False
-    if _is_recorded(str(spec.origin)):
+    if is_recorded(str(spec.origin)):
         return False
     is_package = spec.submodule_search_locations is not None
     folder = Path(str(spec.origin)).parents[name.count(".") + is_package]
@@ -120,7 +120,7 @@ def is_own_file(file: str) -> bool:
     if file.startswith("<"):
         return "ipython" in file
     in_package = file.startswith(f"{PACKAGE}{os.sep}")
-    return not (in_package or _is_in_site_packages(os.path.dirname(file)) or _is_recorded(file))
+    return not (in_package or _is_in_site_packages(os.path.dirname(file)) or is_recorded(file))
 
 
 def _is_installed(folder: str, name: str, *, in_package: bool) -> bool:
@@ -136,7 +136,7 @@ def _is_installed(folder: str, name: str, *, in_package: bool) -> bool:
     return in_package and (os.path.realpath(folder) in _editable_folders() or name in _editable_names())
 
 
-def _is_recorded(path: str) -> bool:
+def is_recorded(path: str) -> bool:
     """Whether an installer has put a file, or the folder that it is in, into a folder of Python's path."""
     folders = (folder for folder in sys.path if folder and path.startswith(f"{folder}{os.sep}"))
     return any(path[len(folder) + 1 :].partition(os.sep)[0] in _recorded(folder) for folder in folders)
