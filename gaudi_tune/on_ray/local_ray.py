@@ -182,12 +182,9 @@ def _modules_of_script() -> list[str]:
 
     Leaves out the modules that each worker must import by itself.
     """
-    names = set[str]()
-    for value in list(vars(sys.modules["__main__"]).values()):  # a copy, since the script may run at the same time
-        if isinstance(value, ModuleType):
-            names.add(value.__name__)
-        elif isinstance(value, type | FunctionType):
-            names.add(str(value.__module__))
+    values = list(vars(sys.modules["__main__"]).values())  # a copy, since the script may run at the same time
+    named = [value for value in values if isinstance(value, ModuleType | type | FunctionType)]
+    names = {value.__name__ if isinstance(value, ModuleType) else str(value.__module__) for value in named}
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names}
     excluded = {*NOT_COPIED, "gaudi_tune"}
     packages = re.compile(r"/(site|dist)-packages/")
