@@ -33,7 +33,7 @@ __all__ = [
     "TorchBackend",
     "TorchBackendConfig",
     "interface_of",
-    "store_on_loopback",
+    "store_at",
 ]
 
 LOOPBACK = "127.0.0.1"
@@ -105,21 +105,21 @@ def _join_process_group(backend: str, address: str, port: int) -> None:
         os.environ[ACCELERATE_DEVICE] = "hpu:0"
     context = ray.train.get_context()
     rank, world_size = context.get_world_rank(), context.get_world_size()
-    store = store_on_loopback(port, world_size) if address == LOOPBACK and rank == 0 else None
+    store = store_at(address, port, world_size) if rank == 0 and interface is not None else None
     config._setup_torch_process_group(backend, rank, world_size, "env://")
     del store  # the process group has one of its own by now
 
 
-def store_on_loopback(port: int, world_size: int) -> Any:
-    """Return a store whose server listens on loopback. A store that torch makes afterwards at this port uses it, too.
+def store_at(address: str, port: int, world_size: int) -> Any:
+    """Return a store whose server listens at one address. A store that torch makes afterwards there uses it, too.
 
     The server that torch starts by itself listens on all addresses of the machine, and takes what anybody sends it.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    listener = socket.create_server((LOOPBACK, port))
+    listener = socket.create_server((address, port), family=socket.getaddrinfo(address, port)[0][0])
     return TCPStore(
-        LOOPBACK, port, world_size, is_master=True, wait_for_workers=False, multi_tenant=True,
+        address, port, world_size, is_master=True, wait_for_workers=False, multi_tenant=True,
         master_listen_fd=listener.detach(),
     )  # fmt: skip
 

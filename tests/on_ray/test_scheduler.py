@@ -251,6 +251,8 @@ def test_after_a_resume_a_trial_that_had_paused_continues_whatever_its_scheduler
     assert [resumed.add(number).status for number in (1, 2)] == [Trial.PAUSED] * 2
     assert after.count_waiting() == 2
     assert [resumed.chosen(), resumed.chosen()] == [1, None], "one group, one trial"
+    assert resumed.report(1, 2, 1.5) == "PAUSE"
+    assert resumed.chosen() == 2, "once it has paused again, Ray's scheduler says when it continues"
 
 
 def test_a_trial_that_would_begin_again_is_not_paused_by_a_median() -> None:

@@ -170,11 +170,11 @@ def test_an_address_belongs_to_a_network_interface_of_this_host() -> None:
 
 ON_LOOPBACK = """
 import os, psutil, socket, torch.distributed as dist
-from gaudi_tune.private.ray_train_torch import store_on_loopback
+from gaudi_tune.private.ray_train_torch import store_at
 with socket.socket() as free:
     free.bind(("", 0))
     port = free.getsockname()[1]
-store = store_on_loopback(port, 1)
+store = store_at("127.0.0.1", port, 1)
 os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
 dist.init_process_group("gloo", rank=0, world_size=1)
 del store

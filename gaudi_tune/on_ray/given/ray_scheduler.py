@@ -54,7 +54,7 @@ class RayScheduler(SweepScheduler):
         self._added = set[str]()
         """Tune's ids of the trials that Ray's scheduler knows, also from its state before a resume."""
         self._restored_population: Mapping[str, Mapping[str, Any]] = {}
-        self._paused_before: list[Trial] = []  # trials that were paused when the sweep was interrupted
+        self._paused_before: list[Trial] = []  # were paused when the sweep was interrupted, and have not reported since
         self._unpaused = set[int]()
         """Trials that Ray's scheduler has paused, and is to continue."""
         self._guarded = Guarded(type(ray_scheduler).__name__)
@@ -83,6 +83,7 @@ class RayScheduler(SweepScheduler):
         self, tune_controller: Any, trial: Trial, result: dict[str, Any], report: Reported
     ) -> tuple[Decision, str]:
         """Ask Ray's scheduler. One of a population pauses a trial itself to make it a clone, and answers NOOP."""
+        self._paused_before = [paused_trial for paused_trial in self._paused_before if paused_trial is not trial]
         answer = self.ray.on_trial_result(self._for_ray(tune_controller), trial, result)
         if answer == TrialScheduler.STOP:
             return Decision("stopped early", self._reason), answer
@@ -134,10 +135,8 @@ class RayScheduler(SweepScheduler):
         """Return a paused trial for which there is a group: one that waits since before a resume, or Ray's choice."""
         if len(training_of(tune_controller)) >= self._groups:
             return None
-        self._paused_before = [trial for trial in self._paused_before if trial.status == Trial.PAUSED]
-        if self._paused_before:
-            next_trial = self._paused_before[0]
-        else:
+        next_trial = next((trial for trial in self._paused_before if trial.status == Trial.PAUSED), None)
+        if next_trial is None:
             next_trial = self.ray.choose_trial_to_run(self._for_ray(tune_controller))
         if next_trial is None or next_trial.status != Trial.PAUSED:  # Tune itself starts a pending one
             return None

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -42,6 +43,8 @@ class RealKind:
     options: tuple[str, ...] = ()
     in_store: bool = False
     """Whether it is in an object store."""
+    twice: bool = False
+    """Whether another sweep of the same seed, which nobody kills, must report the same numbers, bit for bit."""
     locked: bool = False
     """Whether another process locks its study when it is killed."""
 
@@ -53,6 +56,7 @@ KINDS = {
     "loop, confirmation": RealKind(options=("--confirm", "1", "--seeds", "2")),
     "loop, in a store": RealKind(in_store=True),
     "loop, locked study": RealKind(locked=True),
+    "loader, twice": RealKind(options=("--scheduler", "fifo", "--search", "random"), twice=True),
     "class": RealKind(),
     "class, save fails": RealKind({"mishap": "save fails"}, ("--checkpoint-minutes", "0", "--same-errors", "0")),
     "class, load fails": RealKind({"mishap": "load fails"}, ("--same-errors", "0")),
@@ -78,13 +82,26 @@ class RealSweep:
             )  # fmt: skip
 
     def folder_of_sweep(self) -> Path:
-        (file,) = [file for file in self._folder.glob("**/sweep/state.log") if file.is_file()]
-        return file.parent
+        (folder,) = [*self._folder.glob("results/sweep"), *self._folder.glob("cache/storage/*/sweep")]
+        return folder
 
     def reports(self) -> dict[float, dict[int, dict[str, Any]]]:
         """What the loops wrote down: for each ``x`` its reports by number."""
         lines = {float(file.name): file.read_text().splitlines() for file in self._log.iterdir()}
         return {x: {entry["count"]: entry for entry in map(json.loads, of_x)} for x, of_x in lines.items()}
+
+    def repeated_otherwise(self) -> list[str]:
+        """What was trained twice, with other numbers the second time."""
+        counts = Counter(
+            (file.name, json.loads(line)["count"])
+            for file in self._log.iterdir()
+            for line in {*file.read_text().splitlines()}
+        )
+        return [
+            f"report {count} of {x} was made again with other numbers"
+            for (x, count), times in counts.items()
+            if times > 1
+        ]
 
     def run(self, kills: int, chance: random.Random) -> list[str]:
         """Run it, kill its driver so many times, and return the disagreements."""
@@ -108,7 +125,7 @@ class RealSweep:
         finally:
             if driver.poll() is None:
                 self.kill(driver)
-        wrong = [f"status {status}"] if status else []
+        wrong = [*([f"status {status}"] if status else []), *self.repeated_otherwise()]
         return wrong + disagreements(
             self.folder_of_sweep(),
             self.uri,
@@ -164,6 +181,11 @@ def main() -> int:
                 place = store.address if store is not None else f"{folder}/results"
                 sweep = RealSweep(Path(folder), name, place, store.variables if store is not None else {})
                 found = sweep.run(kills, random.Random(f"{name} {kills} {asked.seed}"))
+                if KINDS[name].twice:
+                    (twin_folder := Path(folder) / "twin").mkdir()
+                    twin = RealSweep(twin_folder, name, f"{twin_folder}/results", {})
+                    found += twin.run(0, random.Random(f"{name} {kills} {asked.seed}"))
+                    found += ["a sweep without a kill has other numbers"] if twin.reports() != sweep.reports() else []
                 if found:
                     print((Path(folder) / "printed").read_text())
             sweeps, wrong = sweeps + 1, wrong + bool(found)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from ray import tune
+from torch.utils import data
 
 from gaudi_tune import Budget, Experiment, get_checkpoint, main, report
 from tests.tools.agree.groups import STATE
@@ -43,6 +46,49 @@ def loop(config: dict[str, Any]) -> None:
         report(metrics, save=partial(save_state, json.dumps(state)) if saves else None)
 
 
+class Noisy(data.Dataset[Any]):
+    """Numbers with noise that is drawn in a loader's process."""
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        inputs = torch.full((8,), index / 64) + torch.rand(8) + random.random()
+        return inputs, inputs.sum()
+
+
+def load(config: dict[str, Any]) -> None:
+    """Train a network on what two loader processes make, and save all that the rest of the training depends on."""
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1))
+    optimizer, epoch = torch.optim.Adam(model.parameters(), lr=0.01 * (1.1 + config["x"])), 0
+    if (checkpoint := get_checkpoint()) is not None:
+        kept = torch.load(Path(checkpoint.path, "kept.pt"), weights_only=True)
+        model.load_state_dict(kept["model"])
+        optimizer.load_state_dict(kept["optimizer"])
+        torch.set_rng_state(kept["random"])
+        epoch = kept["epoch"]
+    for number in range(epoch + 1, config["epochs"] + 1):
+        total = 0.0
+        for inputs, targets in data.DataLoader(Noisy(), batch_size=8, shuffle=True, num_workers=2):
+            loss = (model(inputs)[:, 0] - targets).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += float(loss)
+        metrics = {"loss": total, "epoch": number, "error": total, "test_loss": total}
+        write_down(config, number, metrics, saves=True)
+        kept = {
+            "model": model.state_dict(), "optimizer": optimizer.state_dict(), "random": torch.get_rng_state(),
+            "epoch": number,
+        }  # fmt: skip
+        report(metrics, save=partial(save_all, kept, json.dumps({"metrics": metrics})))
+
+
+def save_all(kept: dict[str, Any], state: str, folder: Path) -> None:
+    torch.save(kept, folder / "kept.pt")
+    save_state(state, folder)
+
+
 class Steps(tune.Trainable):
     """The same as a class of Ray's; for some trials saving or loading fails."""
 
@@ -74,4 +120,4 @@ def experiment(train_loop: Any) -> Experiment:
 
 
 if __name__ == "__main__":
-    main(experiment(Steps if "class" in os.environ["AGREE_KIND"] else loop))
+    main(experiment({"loop": loop, "class": Steps, "loader": load}[os.environ["AGREE_KIND"].partition(",")[0]]))

@@ -16,14 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.sweep.record.events import TERMINATED
+from tests.tools.benchmarks.instant_trials import busy_processes
 
 SCRIPT = """
 from gaudi_tune import Experiment, main, report, tune
@@ -36,18 +35,6 @@ main(Experiment(train_loop=train_loop, space={"x": tune.uniform(-1.0, 1.0)}, met
 """
 STARTED, AGAIN = "logs    ", "trying again"
 """What a sweep prints once its Ray runs, and when Ray has not started."""
-
-
-@contextmanager
-def busy_loops(count: int) -> Iterator[None]:
-    """Keep so many cores busy."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
 
 
 def start(folder: Path, number: int) -> subprocess.Popen[str]:
@@ -85,7 +72,7 @@ def main() -> int:
     took: list[float] = []
     with (
         tempfile.TemporaryDirectory(prefix="starts-") as name,
-        busy_loops(asked.busy),
+        busy_processes(asked.busy),
         ThreadPoolExecutor(asked.at_once) as threads,
     ):
         folder = Path(name)

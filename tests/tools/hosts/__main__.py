@@ -121,6 +121,14 @@ def group(cluster: Cluster) -> None:
     """A trial on two hosts that have one core each, whose own names are addresses of loopback."""
     cluster.add_hosts(2)
     sweep = cluster.begin(trials=2, workers_per_trial="2")
+    assert sweep.wait_for_hosts(2, 120), "both ranks train"
+    for host in cluster.hosts:
+        rank = next(told for told in reversed(sweep.trained()) if told.host == host.name)
+        found = {line.split()[3] for line in host.run("ss", "-tlnpH").splitlines() if f"pid={rank.pid}," in line}
+        cluster.note(f"rank {rank.rank} on {host.address} listens at {' '.join(sorted(found))}")
+        meeting = {address for address in found if address.endswith(f":{rank.port}")}
+        wanted = {f"{rank.master}:{rank.port}"} if rank.rank == 0 else set()
+        sweep.count("leaked", meeting != wanted, f"torch's ranks meet at {meeting}, not at {wanted}")
     sweep.check()
     places = {(told.rank, told.host) for told in sweep.trained()}
     sweep.count("lost", len({host for _, host in places}) != 2, f"the ranks were not on two hosts: {places}")

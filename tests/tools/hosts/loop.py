@@ -68,7 +68,8 @@ def training(config: dict[str, Any]) -> None:
 
 
 def _note(trial: HostsConfig, **what: int) -> None:
-    line = {"host": socket.gethostname(), "x": trial.x, "master": os.environ.get("MASTER_ADDR", ""), **what}
+    where = {"master": os.environ.get("MASTER_ADDR", ""), "port": int(os.environ.get("MASTER_PORT", 0))}
+    line = {"host": socket.gethostname(), "x": trial.x, "pid": os.getpid(), **where, **what}
     with (Path(trial.orders) / LOG).open("a") as log:
         log.write(json.dumps(line) + "\n")
 

@@ -51,7 +51,10 @@ class Trained:
 
     host: str
     x: float
+    pid: int
     master: str
+    port: int
+    """Where the ranks have met."""
     epoch: int
     rank: int
     width: int
