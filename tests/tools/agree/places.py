@@ -94,7 +94,9 @@ def _all(
         "summary.json": _of_list(summary["trials"]),
         "show --json": _of_list(sweep.trials),
         "state.log": _of_list(
-            in_list(trial, sweep.file.space, sweep.file.all_objectives) for trial in logged_trials(folder)
+            in_list(trial, sweep.file.space, sweep.file.all_objectives)
+            for trial in logged_trials(folder)
+            if not trial.confirms
         ),
     }.items():
         yield from ((place, text) for text in _compared(found, truth))
