@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -229,14 +227,10 @@ class RealActors(Groups):
 
 
 def keep_files(folder: Path, kept: Path) -> bool:
-    """Copy a sweep's folder as a kill would leave it; of databases what is committed. Returns False, and copies
-    nothing, while there is no state from which the sweep could be resumed."""
+    """Copy a sweep's folder as a kill would leave it. Returns False, and copies nothing, while there is no state from
+    which the sweep could be resumed."""
     if not (folder / STATE_LOG).is_file():
         return False
     shutil.rmtree(kept, ignore_errors=True)
-    shutil.copytree(folder, kept, ignore=shutil.ignore_patterns("*.db", "*.db-*", ".scratch-*"))
-    for database in folder.rglob("*.db"):
-        target = kept / database.relative_to(folder)
-        with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(target)) as copy:
-            source.backup(copy)
+    shutil.copytree(folder, kept, ignore=shutil.ignore_patterns("*.partial*", ".scratch-*"))
     return True
