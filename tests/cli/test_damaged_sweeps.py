@@ -22,7 +22,7 @@ from gaudi_tune.show.summary import reopen_summary
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE, STATE_FILE
 from gaudi_tune.sweep.record.events import Ending
 from gaudi_tune.sweep.record.state_log import StateLog, pack, read_log
-from tests.cli.test_commands import kept, process  # noqa: F401
+from tests.helpers.kept_sweeps import kept
 from tests.helpers.quadratic import QUADRATIC
 
 Damage = Callable[[Path], object]
