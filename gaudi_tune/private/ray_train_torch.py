@@ -114,12 +114,13 @@ def store_at(address: str, port: int, world_size: int) -> Any:
     """Return a store whose server listens at one address. A store that torch makes afterwards there uses it, too.
 
     The server that torch starts by itself listens on all addresses of the machine, and takes what anybody sends it.
+    With libuv, that of torch 2.7 takes no socket.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     listener = socket.create_server((address, port), family=socket.getaddrinfo(address, port)[0][0])
     return TCPStore(
-        address, port, world_size, is_master=True, wait_for_workers=False, multi_tenant=True,
+        address, port, world_size, is_master=True, wait_for_workers=False, multi_tenant=True, use_libuv=False,
         master_listen_fd=listener.detach(),
     )  # fmt: skip
 
