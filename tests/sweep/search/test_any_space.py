@@ -54,6 +54,8 @@ SPACES: dict[str, Any] = {
         "mixed": tune.choice([None, 2, 1.5, "one", True]),
     },
 }
+TRIALS = 25
+"""More than a sampler draws at random at first, and three that run out of memory."""
 RESULTS: dict[str, Callable[[int, Mapping[str, Any]], float]] = {
     "usual": lambda number, config: -abs(math.log10(config["lr"]) + 2),
     "equal": lambda number, config: 1.0,
@@ -66,7 +68,7 @@ RESULTS: dict[str, Callable[[int, Mapping[str, Any]], float]] = {
 
 def _tune(folder: Path, space: Any, sampler: str, result: Callable[[int, Mapping[str, Any]], float]) -> None:
     proposer = searcher_in(folder, space, Budget(epochs=1), baseline={}, sampler=sampler)
-    for number in range(40):
+    for number in range(TRIALS):
         config = proposal(proposer, f"t{number}")
         failure = Failure(FailureKind.OUT_OF_MEMORY, "out of memory") if number % 7 == 6 else None
         end(proposer, f"t{number}", None if failure else {"score": result(number, config)}, failure)
@@ -111,7 +113,7 @@ def test_several_objectives_in_a_space_with_a_single_value(sampler: str, tmp_pat
         sampler=sampler,
         objectives=objectives,
     )
-    for number in range(40):
+    for number in range(TRIALS):
         config = proposal(proposer, f"t{number}")
         cost = math.inf if number % 5 == 4 else config["lr"]
         end(proposer, f"t{number}", {"score": -config["lr"], "cost": cost})
