@@ -32,7 +32,7 @@ BUDGETS = {
     "on_ray": 2879,
     "plan": 1075,
     "sweep.policies": 800,
-    "sweep.search": 1266,
+    "sweep.search": 1269,
     "show": 3507,
     "sweep.record": 1341,
     "define": 1440,
