@@ -14,7 +14,7 @@ from gaudi_tune.base.errors import first_line
 from gaudi_tune.base.node_cache import fingerprint, prepare_once
 from gaudi_tune.base.words import shown
 from gaudi_tune.data.configs import ChatConfig, limited
-from gaudi_tune.data.held_out import Split, rows_of, rows_to_validate
+from gaudi_tune.data.held_out import Split, rows_of, shared_texts, split_off
 from gaudi_tune.data.pretrained import encoder_config, positions
 from gaudi_tune.data.text import (
     ABOUT_FILE,
@@ -146,15 +146,14 @@ def _splits(config: ChatConfig, rows: dict[str, list[Rendered]], notes: list[str
     if not rows.get("train"):
         raise ValueError("there is nothing to train on; give a split or file 'train' with rows")
     validation = next((name for name in VALIDATION_SPLITS if rows.get(name)), None)
-    splits = {"train": rows["train"], "val": rows[validation] if validation else []}
     if validation is None:
-        held_out = {*rows_to_validate(np.zeros(len(rows["train"]))).tolist()}
-        splits = {"train": [], "val": []}
-        for number, row in enumerate(rows["train"]):
-            splits["val" if number in held_out else "train"].append(row)
+        parts = zip(("train", "val"), split_off(np.zeros(len(rows["train"]))), strict=True)
+        splits = {split: [rows["train"][row] for row in part] for split, part in parts}
         notes.append("there is no validation part: a fifth of the conversations serves for it")
-    elif validation == "test":
-        notes.append("there is no validation part: the test part serves for it")
+    else:
+        splits = {"train": rows["train"], "val": rows[validation]}
+        if validation == "test":
+            notes.append("there is no validation part: the test part serves for it")
     if config.hold_out and validation == "validation" and rows.get("test"):
         splits["test"] = rows["test"]
     elif config.hold_out:
@@ -164,10 +163,7 @@ def _splits(config: ChatConfig, rows: dict[str, list[Rendered]], notes: list[str
         notes.append("half of the validation conversations are held out for the confirmation")
     if not splits["val"]:
         raise ValueError("there is nothing to validate on; give more rows, or a split or file 'validation'")
-    texts = {split: {row.text for row in part} for split, part in splits.items()}
-    for split, other in (("val", "train"), ("test", "train"), ("test", "val")):
-        if common := len(texts.get(split, set()) & texts[other]):
-            notes.append(f"{common} conversations of {split} are the same as conversations of {other}")
+    notes += shared_texts({split: [row.text for row in part] for split, part in splits.items()}, "conversations")
     return splits
 
 

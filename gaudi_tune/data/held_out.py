@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -12,10 +13,9 @@ VALIDATION_SHARE = 0.2
 """Share of all rows that becomes validation data, if the data has no part for that."""
 
 
-def rows_to_validate(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the rows that become validation data: a random share of each class, in order, and none of rare classes.
-
-    The same labels always give the same rows.
+def split_off(labels: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the rows to train on, and those that become validation data: a random share of each class, and none of
+    rare classes. Both are in order, and the same for the same labels.
 
     Args:
         labels: The class of each row, shape (n,).
@@ -23,7 +23,8 @@ def rows_to_validate(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     order = np.random.default_rng(0).permutation(len(labels))
     _, counts = np.unique(labels, return_counts=True)
     by_class = np.split(order[np.argsort(labels[order], kind="stable")], counts.cumsum()[:-1])
-    return np.sort(np.concatenate([rows[: round(VALIDATION_SHARE * len(rows))] for rows in by_class]))
+    to_validate = np.sort(np.concatenate([rows[: round(VALIDATION_SHARE * len(rows))] for rows in by_class]))
+    return np.setdiff1d(np.arange(len(labels)), to_validate), to_validate
 
 
 def rows_of(part: Literal["val", "test"], labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -43,3 +44,11 @@ def rows_of(part: Literal["val", "test"], labels: np.ndarray[Any, Any]) -> np.nd
         )
     by_class = np.argsort(labels, kind="stable")
     return np.sort(by_class[0::2] if part == "val" else by_class[1::2])
+
+
+def shared_texts(splits: Mapping[str, Sequence[str]], kind: str) -> Iterator[str]:
+    """Yield a remark on each split that has texts of another, which its scores should not depend on."""
+    for split, other in (("val", "train"), ("test", "train"), ("test", "val")):
+        others = {*splits[other]}
+        if common := sum(text in others for text in splits.get(split, ())):
+            yield f"{common} of {len(splits[split])} {kind} of {split} are the same as {kind} of {other}"

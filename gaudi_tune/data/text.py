@@ -17,7 +17,7 @@ from gaudi_tune.base.errors import first_line
 from gaudi_tune.base.node_cache import fingerprint, prepare_once
 from gaudi_tune.base.words import shown
 from gaudi_tune.data.configs import TextConfig, limited
-from gaudi_tune.data.held_out import Split, rows_of, rows_to_validate
+from gaudi_tune.data.held_out import Split, rows_of, shared_texts, split_off
 from gaudi_tune.data.pretrained import encoder_config, from_pretrained, positions
 from gaudi_tune.data.text_files import SPLIT_WORDS, Number, Table, read_files, values_of
 
@@ -183,7 +183,8 @@ def _load_texts(config: TextConfig) -> tuple[dict[str, LabelledTexts], list[str]
     notes += _parts_with_equal_rows(config, tables)
     validation = next((name for name in VALIDATION_SPLITS if name in tables), None)
     if validation is None:
-        splits = _split_off_validation(train)
+        rows = split_off(np.array(train.labels))
+        splits = {split: train.select(part) for split, part in zip(("train", "val"), rows, strict=True)}
         notes.append("there is no validation part: a fifth of the texts of each class serves for it")
     else:
         splits = {"train": train, "val": _labelled(config, tables[validation])}
@@ -204,7 +205,7 @@ def _load_texts(config: TextConfig) -> tuple[dict[str, LabelledTexts], list[str]
     if config.hold_out:
         public_test = tables.get("test") if validation != "test" else None
         splits |= _test_data(config, splits["val"], public_test, labels, notes)
-    return splits, labels, [*notes, *_same_texts(splits)]
+    return splits, labels, [*notes, *shared_texts({split: part.texts for split, part in splits.items()}, "texts")]
 
 
 def _parts_with_equal_rows(config: TextConfig, tables: Mapping[str, Sequence[Table]]) -> Iterator[str]:
@@ -218,22 +219,6 @@ def _parts_with_equal_rows(config: TextConfig, tables: Mapping[str, Sequence[Tab
                 place = shown(part.place)
                 yield f"{common} of {len(rows)} rows of {place} are the same as rows of its split's other parts"
             earlier_rows |= {*rows}
-
-
-def _same_texts(splits: Mapping[str, LabelledTexts]) -> Iterator[str]:
-    """Yield a remark on each split that has texts of another, which its scores should not depend on."""
-    for split, other in (("val", "train"), ("test", "train"), ("test", "val")):
-        if split in splits:
-            others = {*splits[other].texts}
-            if common := sum(text in others for text in splits[split].texts):
-                yield f"{common} of {len(splits[split].texts)} texts of {split} are the same as texts of {other}"
-
-
-def _split_off_validation(texts: LabelledTexts) -> dict[str, LabelledTexts]:
-    """Return training and validation data, for data that has no part for validation."""
-    validation_rows = rows_to_validate(np.array(texts.labels))
-    training_rows = np.setdiff1d(np.arange(len(texts.labels)), validation_rows)
-    return {"train": texts.select(training_rows), "val": texts.select(validation_rows)}
 
 
 def _test_data(
