@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from gaudi_tune.define.ranges import WithPrior
     from gaudi_tune.on_ray.tuner import build_tuner
     from gaudi_tune.training.keep import keep
-    from gaudi_tune.training.session import SaveFunction, get_checkpoint, get_context, report, save_if_asked
+    from gaudi_tune.training.session import SaveFunction, Sharded, get_checkpoint, get_context, report, save_if_asked
     from gaudi_tune.training.trial_config import TrialConfig
 
 __all__ = [
-    "Budget", "Experiment", "Recipe", "SaveFunction", "SweepError", "SweepOptions", "TrialConfig", "WithPrior",
-    "build_tuner", "get_checkpoint", "get_context", "keep", "main", "report", "save_if_asked", "tune", "tune_script",
+    "Budget", "Experiment", "Recipe", "SaveFunction", "Sharded", "SweepError", "SweepOptions", "TrialConfig",
+    "WithPrior", "build_tuner", "get_checkpoint", "get_context", "keep", "main", "report", "save_if_asked", "tune",
+    "tune_script",
 ]  # fmt: skip
 
 _HOMES = {
@@ -42,6 +43,7 @@ _HOMES = {
     "Experiment": "gaudi_tune.define.experiment",
     "Recipe": "gaudi_tune.define.experiment",
     "SaveFunction": "gaudi_tune.training.session",
+    "Sharded": "gaudi_tune.training.session",
     "SweepError": "gaudi_tune.base.errors",
     "SweepOptions": "gaudi_tune.define.options",
     "TrialConfig": "gaudi_tune.training.trial_config",

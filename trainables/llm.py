@@ -18,8 +18,9 @@ from gaudi_tune.data.pretrained import check_model
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
 from gaudi_tune.recipes.schedules import Schedule
-from gaudi_tune.recipes.training_config import check_batch, num_micro_batches
+from gaudi_tune.recipes.training_config import check_batch
 from gaudi_tune.training.keep import keep
+from gaudi_tune.training.session import get_context
 from trainables.attention import AttentionConfig, choose_attention
 from trainables.llm_memory import TOKENS_AT_A_TIME, MemoryNeed, memory_need
 
@@ -55,6 +56,8 @@ class LlmConfig(ChatConfig, AttentionConfig):
     """What ``weight_decay`` acts on. Adapters have no norms and biases."""
     eval_batch: int = 8
     """Validation samples in one forward pass of a worker."""
+    sharding: Literal["none", "full"] = "none"
+    """Whether each worker of a trial has the whole model, or a part of it (full: torch's FSDP2)."""
     gradient_checkpointing: bool = False
     """Whether activations are computed again in the backward pass: a third more time, for much less memory."""
     device_gb: float = 0.0
@@ -67,7 +70,7 @@ class LlmConfig(ChatConfig, AttentionConfig):
 
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
-        shapes = {name: getattr(self, name) for name in ("rank", "target", "gradient_checkpointing")}
+        shapes = {name: getattr(self, name) for name in ("rank", "target", "sharding", "gradient_checkpointing")}
         return super().graph(workers) | shapes | self.graph_of_dropout(self.dropout)
 
     def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
@@ -85,11 +88,16 @@ class LlmConfig(ChatConfig, AttentionConfig):
             "alpha_ratio must be above 0 and finite": 0 < self.alpha_ratio < math.inf,
             "dropout must be from 0 to below 1": 0 <= self.dropout < 1,
             "device_gb must not be negative": self.device_gb >= 0,
+            "sharding=full excludes ema_decay, whose average would be whole": self.sharding == "none"
+            or not self.ema_decay,
+            "sharding=full excludes lazy_mode, which has no DTensor": self.sharding == "none"
+            or self.lazy_mode is not True,
         }
 
     def memory(self, model: dict[str, Any], workers: int, bytes_of_base: int) -> MemoryNeed:
         """Return what a trial needs of its device's memory, for the model's configuration."""
-        samples = self.batch_size // workers // num_micro_batches(self, workers)
+        share = math.ceil(self.batch_size / workers)
+        samples = math.ceil(share / math.ceil(share / self.micro_batch)) if self.micro_batch else share
         return memory_need(
             model,
             rank=self.rank,
@@ -99,6 +107,7 @@ class LlmConfig(ChatConfig, AttentionConfig):
             dropout=self.dropout > 0,
             checkpointing=self.gradient_checkpointing,
             bytes_of_base=bytes_of_base,
+            shards=workers if self.sharding == "full" else 1,
         )
 
 
@@ -124,8 +133,9 @@ def train_loop(config: dict[str, Any]) -> None:
         count=lambda batch: _learned(batch).sum(),
         predict=lambda losses, batch: (losses.double().sum(dim=1), _learned(batch).sum(dim=1)),
         metrics={VAL_PERPLEXITY: perplexity},
-        describe=partial(_describe, model, data.tokenizer),
+        describe=partial(_describe, model, data.tokenizer, llm.sharding),
         restore=partial(_restore, model),
+        sharded=llm.sharding == "full",
         tokens_per_sample=float(samples.lengths.mean()),
     )
     train(task, llm)
@@ -147,13 +157,16 @@ def check(config: LlmConfig) -> list[str]:
     kind = "packed samples" if config.packing else "conversations"
     parts = [f"{size} {kind} of {split}" for split, size in data.sizes.items()]
     share = data.answer_tokens["train"] / data.tokens["train"]
-    need = config.memory(data.model, 1, 4 if config.mixed_precision == "off" else 2)
+    bytes_of_base = 4 if config.mixed_precision == "off" else 2
+    widths = (2, 4, 8) if config.sharding == "full" else (1,)
+    needs = {width: config.memory(data.model, width, bytes_of_base) for width in widths}
+    need = min(needs.values(), key=lambda need: need.total)
     lines = [
         f"data: {config.data}: {', '.join(parts)}; {data.tokens['train']} tokens to train on, {share:.0%} in answers",
         *(f"data: {note}" for note in data.notes),
         f"model: {config.model}: {data.model['model_type']}, {need.parameters / 1e6:.4g} million parameters, "
         f"{config.max_length} tokens at most",
-        f"memory: {need}",
+        *(f"memory: {need}" + (f" with --workers-per-trial {n}" if n > 1 else "") for n, need in needs.items()),
     ]
     if config.device_gb and need.total > config.device_gb * 1e9:
         raise ValueError(
@@ -262,7 +275,10 @@ def _with_adapter(config: LlmConfig) -> PeftModel:
     device = worker_device()
     mixes = {"auto": DEVICE_TYPES[device.type].bf16, "bf16": True, "off": False}[config.mixed_precision]
     dtype = "bf16" if mixes else "fp32"
-    base = keep("base model", partial(_base, config.model, dtype, device), made_of=(config.model, dtype, device))
+    if config.sharding == "full":  # the whole base never comes onto the device, and nothing of it stays
+        base = _base(config.model, dtype, "cpu")
+    else:
+        base = keep("base model", partial(_base, config.model, dtype, device), made_of=(config.model, dtype, device))
     if config.gradient_checkpointing:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     seed_everything(config.seed)  # whether or not the base was loaded, which may draw numbers
@@ -281,7 +297,7 @@ def _with_adapter(config: LlmConfig) -> PeftModel:
     return model
 
 
-def _base(model: str, dtype: str, device: torch.device) -> PreTrainedModel:
+def _base(model: str, dtype: str, device: torch.device | str) -> PreTrainedModel:
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -342,9 +358,14 @@ def _learned(batch: Batch) -> torch.Tensor:
     return batch["labels"][:, 1:] != IGNORED
 
 
-def _describe(model: PeftModel, tokenizer: Path, directory: Path) -> None:
-    """Write the adapter, as peft reads it, and the tokenizer."""
-    model.save_pretrained(str(directory), save_embedding_layers=False)
+def _describe(model: PeftModel, tokenizer: Path, sharding: str, directory: Path) -> None:
+    """Write the adapter, as peft reads it, and the tokenizer; of a sharded model on rank 0, for which all gather it."""
+    from gaudi_tune.recipes.sharding import trained_weights
+
+    weights = trained_weights(model) if sharding == "full" else None
+    if get_context().get_world_rank() != 0:
+        return
+    model.save_pretrained(str(directory), save_embedding_layers=False, state_dict=weights)
     (directory / "README.md").unlink(missing_ok=True)  # an empty model card
     shutil.copytree(tokenizer, directory, dirs_exist_ok=True)
 
@@ -358,8 +379,14 @@ def _restore(model: PeftModel, directory: Path) -> None:
     from peft import set_peft_model_state_dict
     from safetensors.torch import load_file
 
+    weights = load_file(directory / "adapter_model.safetensors")
+    if (mesh := getattr(next(model.parameters()), "device_mesh", None)) is not None:
+        from torch.distributed.tensor import Shard, distribute_tensor
+
+        parts = partial(distribute_tensor, device_mesh=mesh, placements=[Shard(0)], src_data_rank=None)
+        weights = {name: parts(weight) for name, weight in weights.items()}
     try:
-        loaded: Any = set_peft_model_state_dict(model, load_file(directory / "adapter_model.safetensors"))
+        loaded: Any = set_peft_model_state_dict(model, weights)
     except RuntimeError as error:
         raise ValueError(f"the adapter in {directory} has another rank or other layers") from error
     if loaded.unexpected_keys:

@@ -58,6 +58,7 @@ def memory_need(
     dropout: bool = False,
     checkpointing: bool = False,
     bytes_of_base: int = 2,
+    shards: int = 1,
 ) -> MemoryNeed:
     """Return what a trial needs of its device's memory.
 
@@ -73,6 +74,7 @@ def memory_need(
         dropout: Whether the adapter has dropout.
         checkpointing: Whether the backward pass computes activations again.
         bytes_of_base: Bytes of a weight of the base, and of an activation: 2 for bfloat16, 4 for float32.
+        shards: How many devices share the weights. Each also has the whole embeddings, and two layers at a time.
     """
     width, layers = _first(model, "hidden_size", "n_embd", "d_model"), _first(model, "num_hidden_layers", "n_layer")
     heads = _first(model, "num_attention_heads", "n_head")
@@ -82,7 +84,9 @@ def memory_need(
     attention = [(width, queries), (width, keys), (width, keys), (queries, width)]
     mlp = [(width, inner), (width, inner), (inner, width)]
     embeddings = model["vocab_size"] * width * (1 if model.get("tie_word_embeddings") else 2)
-    parameters = layers * (sum(a * b for a, b in attention + mlp) + 2 * width) + embeddings + width
+    layer = sum(a * b for a, b in attention + mlp) + 2 * width
+    parameters = layers * layer + embeddings + width
+    on_device = parameters if shards == 1 else parameters // shards + embeddings + 2 * layer
     adapted = {"all": attention + mlp, "attention": attention, "mlp": mlp}[target]
     adapter = layers * sum(rank * (a + b) for a, b in adapted)
     # Bytes a token and layer, in bfloat16: norms in float32, rotations, attention, the gated MLP; of each adapter the
@@ -94,8 +98,8 @@ def memory_need(
     tokens, scale = samples * length, bytes_of_base / 2
     return MemoryNeed(
         parameters=parameters,
-        base=parameters * bytes_of_base,
-        adapter=adapter * BYTES_OF_ADAPTER,
+        base=on_device * bytes_of_base,
+        adapter=adapter * BYTES_OF_ADAPTER // shards,
         activations=int(tokens * kept * scale),
         logits=int(model["vocab_size"] * (4 * tokens * scale + 12 * min(tokens, TOKENS_AT_A_TIME))),
     )

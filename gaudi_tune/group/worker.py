@@ -6,7 +6,7 @@ Commands and reports are plain data. The trial actor puts commands into each wor
     command                                  report that answers it
     {"do": "start", config, checkpoint, ...} "metrics" of the first epoch, "finished" or "error"
     {"do": "continue"}                       "metrics" of the next epoch, "finished" or "error"
-    {"do": "save", path}                     "saved", with the checkpoint if the trial actor is on another node
+    {"do": "save", path, node}               "saved", with the checkpoint if the trial actor is on another node
     {"do": "exit"}                           none: the workers return and the TorchTrainer ends
 """
 
@@ -44,6 +44,7 @@ from gaudi_tune.private.torch import process_group_kept
 from gaudi_tune.training.noted_config import unread_keys
 from gaudi_tune.training.notice import NoticeBoard
 from gaudi_tune.training.session import (
+    ON_EVERY_RANK,
     SaveFunction,
     WrittenCheckpoint,
     get_checkpoint,
@@ -155,7 +156,7 @@ class _WarmSession:
         if command["do"] != "continue":
             self.ended_by = command
             raise TrialStopped(command)
-        if isinstance(save, WrittenCheckpoint) and get_context().get_world_rank() == 0:
+        if isinstance(save, WrittenCheckpoint):
             self.last_written.trial_continues(save)
 
     def save_if_asked(self, save: SaveFunction) -> None:
@@ -182,16 +183,19 @@ class _WarmSession:
         command = MAILBOX.hand_in(report)
         while command["do"] == "save":
             archive = None
-            if get_context().get_world_rank() == 0:
-                if self._save is None:
-                    raise ValueError("a checkpoint is wanted, and report() has neither save= nor checkpoint=; add one")
-                if command["path"] is None:
-                    archive = retry_while_disk_is_full(partial(_saved_archive, self._save), "a checkpoint in /tmp")
-                else:
-                    directory = Path(command["path"])
-                    retry_while_disk_is_full(partial(_save_into, directory, self._save), f"a checkpoint in {directory}")
+            if get_context().get_world_rank() == 0 or isinstance(self._save, ON_EVERY_RANK):
+                archive = self._saved(command["path"], command["node"])
             command = MAILBOX.hand_in({"kind": "saved", "archive": archive})
         return command
+
+    def _saved(self, path: str, node: str) -> bytes | None:
+        """Save into a folder of a node, and return the files where this is another node."""
+        if self._save is None:
+            raise ValueError("a checkpoint is wanted, and report() has neither save= nor checkpoint=; add one")
+        if node != ray.get_runtime_context().get_node_id():
+            return retry_while_disk_is_full(partial(_saved_archive, self._save), "a checkpoint in /tmp")
+        retry_while_disk_is_full(partial(_save_into, Path(path), self._save), f"a checkpoint in {path}")
+        return None
 
 
 def _saved_archive(save: SaveFunction) -> bytes:
@@ -202,9 +206,13 @@ def _saved_archive(save: SaveFunction) -> bytes:
 
 
 def _save_into(directory: Path, save: SaveFunction) -> None:
-    """Have a loop save into an empty folder: an earlier attempt, which found the disk full, may have left files."""
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
+    """Have a loop save into an empty folder: an earlier attempt, which found the disk full, may have left files.
+
+    Parts have the same names again, and other ranks write theirs.
+    """
+    if not isinstance(save, ON_EVERY_RANK):
+        shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True, exist_ok=True)
     save(directory)
 
 

@@ -179,11 +179,8 @@ class WorkerGroup:
 
     def save(self, directory: str) -> None:
         """Write a checkpoint of the trial, which is waiting or has finished, into ``directory`` on this node."""
-        node_of_rank_0, _ = self._places[0]
-        if node_of_rank_0 == self._node:
-            self._send({"do": "save", "path": directory})
-        else:
-            unpack(self._send({"do": "save", "path": None})["archive"], Path(directory))
+        for archive in self._send({"do": "save", "path": directory, "node": self._node})["archives"]:
+            unpack(archive, Path(directory))
 
     def exit(self) -> None:
         """Let the workers end by themselves, so that each releases its device."""
@@ -236,7 +233,7 @@ class WorkerGroup:
             self._residue = max(residues)
             if self._first_residue is None:  # a residue of 0.0 is one, too
                 self._first_residue = self._residue
-        return rank_0
+        return {**rank_0, "archives": [report["archive"] for report in reports if report.get("archive")]}
 
     def _wait(self, references: list[ray.ObjectRef], ends_at: float) -> list[dict[str, Any]]:
         """Return the reports of all ranks, in order.

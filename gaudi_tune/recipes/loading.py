@@ -118,7 +118,12 @@ class Loader:
     """Loads batches of a data set in the given order; it can be iterated again and again."""
 
     def __init__(
-        self, data: Dataset[Any], batches: Iterable[BatchIndices], loader_workers: int, pins: bool = False
+        self,
+        data: Dataset[Any],
+        batches: Iterable[BatchIndices],
+        loader_workers: int,
+        pins: bool = False,
+        passes: int = 0,
     ) -> None:
         """Prepare to load.
 
@@ -129,8 +134,10 @@ class Loader:
             batches: The batches to load.
             loader_workers: Number of processes that load, shared by all loaders of this process. 0: this process loads.
             pins: Whether to put batches into pinned memory, from which a device copies them faster.
+            passes: How many batches rank 0 has, which has the most.
         """
         self._load, self._batches, self._workers, self._pins = _Seeded(data), batches, loader_workers, pins
+        self.passes = passes
 
     @property
     def is_isolated(self) -> bool:

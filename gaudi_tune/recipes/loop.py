@@ -40,13 +40,14 @@ from gaudi_tune.recipes.loading import (
     size_of,
 )
 from gaudi_tune.recipes.profiling import traced
+from gaudi_tune.recipes.sharding import load_optimizer, save_optimizer, shard
 from gaudi_tune.recipes.step_times import StepTimer, StepTimes
 from gaudi_tune.recipes.sync_batch_norm import synchronise_batch_norm
 from gaudi_tune.recipes.training_config import TOP, TrainingConfig, check_batch, num_micro_batches
 from gaudi_tune.recipes.weight_average import WeightAverage
 from gaudi_tune.training.checkpoint import INTERVAL, TRAINED_MODEL, read_state, write_state
 from gaudi_tune.training.fresh_start import seed_everything
-from gaudi_tune.training.session import get_checkpoint, get_context, report, save_if_asked, trial_folder
+from gaudi_tune.training.session import Sharded, get_checkpoint, get_context, report, save_if_asked, trial_folder
 
 Loss = Callable[[torch.Tensor, Batch], tuple[torch.Tensor, torch.Tensor | int]]
 """A function of a model's outputs and the batch. It returns the loss, summed over all predictions, and their number:
@@ -98,6 +99,9 @@ class Task:
     restore: Callable[[Path], None] | None = None
     """Reads the weights that ``describe`` has written. Then checkpoints have no others, such as those of a base model
     that is not trained. None: they have the state of the whole model."""
+    sharded: bool = False
+    """Whether each worker has a part of the model only, which must then be one of transformers with ``describe`` and
+    ``restore``. Rank 0 alone writes what ``describe`` gathers, and all call it."""
     tokens_per_sample: float = 0.0
     """Mean number of tokens in a training sample, without padding, for the throughput in reports. 0: none is
     reported."""
@@ -203,15 +207,16 @@ class _Trial:
         self.eval_loss = task.loss or cross_entropy
         self.bare_model = task.model
         self.model = self._on_all_workers(task.model)
-        self.optimizer = config.make_optimizer(self.bare_model, self.device)
+        # A device's fused kernels take no parts of tensors; torch's own optimizers do.
+        kernels = DEVICE_TYPES["cpu"] if task.sharded else self.device_type
+        self.optimizer = config.make_optimizer(self.bare_model, torch.device(kernels.kind))
         self.clip_gradients = (
-            self.device_type.gradient_clipping(self.bare_model.parameters(), config.clip_norm)
-            if config.clip_norm
-            else None
+            kernels.gradient_clipping(self.bare_model.parameters(), config.clip_norm) if config.clip_norm else None
         )
         self.schedule = config.make_schedule()
         self.average = WeightAverage(self.bare_model, config.ema_decay) if config.ema_decay else None
         self.scored_model = self.average.model if self.average else self.bare_model
+        self.save = Sharded(self._save) if task.sharded else self._save
         self._restore()
         self._started_at = self.steps_done
         self.train_loader = self._loader(task.train_data, self._all_indices())
@@ -364,7 +369,7 @@ class _Trial:
         top5_correct = torch.zeros((), dtype=torch.int64, device=self.device)
         empty = torch.empty(0, dtype=torch.int64, device=self.device)  # for a rank without samples
         predictions, references = [empty], [empty]
-        for model_input, size in self._on_device(loader, pad_to=self.config.eval_batch if pads else 0):
+        for model_input, size in self._passes(loader, pad_to=self.config.eval_batch if pads else 0):
             batch = {name: tensor[:size] for name, tensor in model_input.items()}
             if self._interval is not None:
                 save_if_asked(self.save)
@@ -392,6 +397,16 @@ class _Trial:
             scores |= {name: float(metric(*values)) for name, metric in self.metrics.items()}
         return scores
 
+    def _passes(self, loader: Loader, pad_to: int) -> Iterator[tuple[Batch, int]]:
+        """Yield the batches to score. Where the model is sharded, all ranks compute each layer together: one that has
+        fewer batches than rank 0 passes its last one again, of which no sample counts."""
+        missing = loader.passes
+        for batch, size in self._on_device(loader, pad_to):
+            yield batch, size
+            missing -= 1
+        for _ in range(missing if self.task.sharded else 0):
+            yield batch, 0
+
     def nan_scores(self) -> dict[str, float]:
         """Return NaN for the loss and each metric."""
         score_names = [names.VAL_LOSS, *self.metrics]
@@ -399,10 +414,15 @@ class _Trial:
             score_names.insert(1, names.VAL_TOP5_ACCURACY)
         return dict.fromkeys(score_names, math.nan)
 
-    def save(self, directory: Path) -> None:
+    def _save(self, directory: Path) -> None:
         """Write to ``directory`` what the trial needs to continue, and what is needed to load the model elsewhere."""
         if self.task.describe is not None:
             self.task.describe(directory)
+        if self.task.sharded:
+            save_optimizer(self.bare_model, self.optimizer, directory)
+            if self.rank == 0:
+                write_state(directory, {"steps_done": self.steps_done})
+            return
         state = {"optimizer": self.optimizer.state_dict()}
         if self.task.restore is None:
             state["model"] = self.scored_model.state_dict()
@@ -424,6 +444,10 @@ class _Trial:
             state = read_state(Path(directory))
             if self.task.restore is not None:
                 self.task.restore(Path(directory))
+            self.steps_done = state["steps_done"]
+            if self.task.sharded:
+                load_optimizer(self.bare_model, self.optimizer, Path(directory))
+                return
         if self.task.restore is None:
             self.bare_model.load_state_dict(state.get(TRAINED_MODEL, state["model"]))
         if self.average:
@@ -434,7 +458,6 @@ class _Trial:
         new_groups = self.optimizer.state_dict()["param_groups"]
         groups = [{**saved, **new} for saved, new in zip(saved_groups, new_groups, strict=True)]
         self.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": groups})
-        self.steps_done = state["steps_done"]
         if INTERVAL in state:
             interval = Interval(**state[INTERVAL])
             interval.loss_sum = interval.loss_sum.to(self.device)
@@ -449,15 +472,21 @@ class _Trial:
     def _eval_loader(self, data: Dataset[Any]) -> Loader:
         padded_to = getattr(data, "padded_to", None)
         samples = len(data)  # type: ignore[arg-type]
-        return self._loader(data, eval_batches(samples, self.rank, self.world, self.config.eval_batch, padded_to))
+        if self.task.sharded and samples < self.world:
+            raise ValueError(f"val_samples must be at least the {self.world} workers of the trial, but got {samples}")
+        batches = partial(eval_batches, samples, world=self.world, size=self.config.eval_batch, padded_to=padded_to)
+        return self._loader(data, batches(self.rank), passes=len(batches(0)))
 
-    def _loader(self, data: Dataset[Any], batches: Iterable[BatchIndices]) -> Loader:
+    def _loader(self, data: Dataset[Any], batches: Iterable[BatchIndices], passes: int = 0) -> Loader:
         processes = 0 if self.config.loader_workers == "auto" else self.config.loader_workers  # a plan has a number
-        return Loader(data, batches, processes, self.device_type.pins_memory)
+        return Loader(data, batches, processes, self.device_type.pins_memory, passes)
 
     def _on_all_workers(self, model: nn.Module) -> nn.Module:
         if self.world == 1:
             return model.to(self.device)
+        if self.task.sharded:
+            shard(model, self.device)
+            return model
         from ray.train.torch import prepare_model  # here, so that a trained model can be loaded without Ray
 
         if self.config.sync_batch_norm:

@@ -21,6 +21,7 @@ TRAINING_ONLY = ("optimizer", TRAINED_MODEL, INTERVAL)
 SEAL_FILE = "seal.json"
 """The file in a checkpoint's directory that is written last. It has the number of the checkpoint's report, how the
 train loop counts, and the sizes of all files."""
+_TUNE_FILE = ".metadata.json"  # not all that begin with a dot: without .metadata, torch cannot read its parts
 _CHECKPOINT_FOLDERS = "checkpoint_*"  # as Tune names the checkpoints of a trial
 
 
@@ -68,7 +69,7 @@ def read_state(directory: Path) -> dict[str, Any]:
 def copy_to_predict(checkpoint: Path, directory: Path) -> None:
     """Copy a checkpoint without what only training needs. With AdamW, a third remains.
 
-    Files whose names begin with a dot belong to Tune and are left out.
+    Tune's own file is left out, too.
 
     Args:
         checkpoint: A checkpoint of any train loop. If :func:`write_state` wrote it, the optimizer's state is left out.
@@ -77,7 +78,7 @@ def copy_to_predict(checkpoint: Path, directory: Path) -> None:
     Raises:
         FileNotFoundError: There is no such checkpoint.
     """
-    shutil.copytree(checkpoint, directory, ignore=shutil.ignore_patterns(".*", STATE_FILE, SEAL_FILE))
+    shutil.copytree(checkpoint, directory, ignore=shutil.ignore_patterns(_TUNE_FILE, STATE_FILE, SEAL_FILE))
     if (checkpoint / STATE_FILE).is_file():
         state = read_state(checkpoint)
         write_state(directory, {name: part for name, part in state.items() if name not in TRAINING_ONLY})

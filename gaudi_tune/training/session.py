@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gaudi_tune.base.files import is_disk_full
 from gaudi_tune.training.report_values import plain_report
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ logger = logging.getLogger(__name__)
 TrainLoop = Callable[[dict[str, Any]], None]
 """A train loop: takes the configuration of a trial, and reports through :func:`report` or ``ray.train.report``."""
 SaveFunction = Callable[[Path], None]
-"""A function that writes the state of the trial into a directory, which exists and is empty. It runs only on rank 0."""
+"""A function that writes the state of the trial into a directory, which exists and is empty. It runs only on rank 0,
+unless it is :class:`Sharded`."""
 
 
 class Session(Protocol):
@@ -66,6 +68,45 @@ class WrittenCheckpoint:
         shutil.copytree(self.folder, directory, dirs_exist_ok=True)
 
 
+@dataclass(frozen=True)
+class Sharded:
+    """A :data:`SaveFunction` that every rank calls, each with its part of a sharded model: for ``report(save=...)``.
+
+    All write into one folder, as ``torch.distributed.checkpoint`` does, or each into a folder of its node, whose files
+    are then brought together. The checkpoint counts when all have written. A trial that continues, on any number of
+    workers, finds all parts on each of its nodes. ``docs/llm.md`` has an example.
+
+    >>> import torch
+    >>> import torch.distributed.checkpoint as dcp
+    >>> from gaudi_tune import Sharded, report
+    >>> def save(folder):
+    ...     dcp.save({"model": model.state_dict(), "step": step}, checkpoint_id=folder)
+    >>> model, step = torch.nn.Linear(2, 1), 7
+    >>> report({"loss": 0.5}, save=Sharded(save))
+    """
+
+    write: SaveFunction
+
+    def __call__(self, directory: Path) -> None:
+        """Write this rank's part.
+
+        Raises:
+            OSError: A disk was full, on every rank, so that all try again together.
+        """
+        from torch.distributed.checkpoint.api import CheckpointException
+
+        try:
+            self.write(directory)
+        except CheckpointException as error:  # no Exception, and without the causes of the other ranks' errors
+            if full := next((cause for cause, _ in error.failures.values() if is_disk_full(cause)), None):
+                raise OSError(*full.args) from error
+            raise
+
+
+ON_EVERY_RANK = (Sharded, WrittenCheckpoint)
+"""What each rank saves that has it: a folder that a rank has written may have its part alone, as in Ray Train."""
+
+
 @contextmanager
 def open_session(session: Session) -> Iterator[None]:
     """Make ``session`` serve the loop that is called inside the block."""
@@ -95,7 +136,8 @@ def report(
     Args:
         metrics: Numbers by name, also as tensors without dimensions. A non-finite objective or loss ends the trial as
             failed.
-        checkpoint: A checkpoint that is already written, as in loops for Ray Train. Prefer ``save``.
+        checkpoint: A checkpoint that is already written, as in loops for Ray Train; if several ranks give one, all
+            files together. Prefer ``save``.
         save: Writes a checkpoint. It is called only when the sweep requests one. A plain TorchTrainer cannot request
             one, so there it is called at every report.
 
@@ -116,6 +158,8 @@ def report(
 def save_if_asked(save: SaveFunction) -> None:
     """Save the trial between two reports if its machine will be gone soon; call it after each step, on every rank.
 
+    A :class:`Sharded` trial is not saved between reports: ranks would have to agree after each step whether to.
+
     Without it a trial saves at its next report, which may be too late. ``save`` writes what :func:`get_checkpoint`
     returns when the trial continues, so it must also write how far the trial is.
 
@@ -123,7 +167,7 @@ def save_if_asked(save: SaveFunction) -> None:
     >>> for step in range(3):  # train a step in each round
     ...     save_if_asked(lambda folder: (folder / "step").write_text(str(step)))
     """
-    if _session is not None:
+    if _session is not None and not isinstance(save, Sharded):
         _session.save_if_asked(save)
 
 
@@ -189,7 +233,7 @@ def _in_ray_train() -> bool:
 def _report_to_ray_train(metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
     from ray import train
 
-    if save is None or train.get_context().get_world_rank() != 0:
+    if save is None or (train.get_context().get_world_rank() != 0 and not isinstance(save, ON_EVERY_RANK)):
         train.report(dict(metrics))
         return
     with tempfile.TemporaryDirectory() as directory:

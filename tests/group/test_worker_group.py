@@ -12,6 +12,7 @@ import pytest
 import torch
 from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
+from safetensors.torch import load_file
 
 from experiments import tune_resnet18
 from gaudi_tune.base import names
@@ -28,7 +29,7 @@ from tests.helpers.host import Hosted
 from tests.helpers.loops import Exclusive, Impatient, Lost, Unprepared, any_loop, ending, giving_back, impatient_group
 from tests.helpers.sessions import numbers_of, reports_of
 from tests.helpers.sources import EPOCHS, assert_as_published, source_trial
-from trainables import bert, resnet18
+from trainables import bert, llm, resnet18
 
 
 def start_group(host: Any, train_loop: TrainLoop, num_workers: int, storage: Path) -> Any:
@@ -136,6 +137,40 @@ def test_a_trial_of_every_experiment_continues_with_two_workers_as_with_one(
     if changes:  # with batch normalisation over each worker's share it is another trial
         (there,) = run_trial(group, {**trial, "loop": loop}, str(tmp_path / "saved"))
         assert there != alike
+
+
+@pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True)
+def test_a_sharded_language_model_trains_as_a_whole_one_at_any_width(group: Any, tmp_path: Path) -> None:
+    """Its losses after 10 steps. One validation sample is left over, and rank 1 has a batch fewer than rank 0."""
+    trial = {**small_trial_of(experiment_of("tune_llm")), "dropout": 0.0, "epochs": 2, "clip_norm": 0.5}
+    trial |= {"train_samples": 40, "batch_size": 8, "val_samples": 5, "eval_batch": 2}
+    parts = {**trial, "sharding": "full"}
+    whole = list(map(numbers_of, reports_of(llm.train_loop, trial)))
+    assert whole[1][names.STEP] == 10
+    alike = [{name: pytest.approx(value, rel=1e-5) for name, value in numbers.items()} for numbers in whole]
+    group.start_trial({**parts, "loop": "llm"}, None)
+    group.save(str(tmp_path / "of-two"))
+    assert run_trial(group, {**parts, "loop": "llm"}) == alike
+    assert run_trial(group, {**parts, "loop": "llm"}, str(tmp_path / "of-two")) == alike[1:]
+    alone = {"save_at": 1, "save_to": tmp_path / "of-one"}
+    assert list(map(numbers_of, reports_of(llm.train_loop, parts, start_from=tmp_path / "of-two"))) == alike[1:]
+    reports_of(llm.train_loop, parts, **alone)
+    assert run_trial(group, {**parts, "loop": "llm"}, str(tmp_path / "of-one")) == alike[1:]
+    two, one = (load_file(tmp_path / folder / "adapter_model.safetensors") for folder in ("of-two", "of-one"))
+    assert all(torch.allclose(two[name], weight, atol=1e-6) for name, weight in one.items())
+    scores = run_trial(group, {**parts, "rank": 2, "evaluate": str(tmp_path / "of-two"), "loop": "llm"})
+    assert scores == [{names.VAL_LOSS: alike[0][names.VAL_LOSS]}]
+
+
+def test_parts_that_ranks_report_to_ray_train_are_put_together(group: Any, tmp_path: Path) -> None:
+    """Also at a report without any, for which each rank keeps its own."""
+    group.start_trial({"loop": "writing_parts"}, None)
+    group.save(str(tmp_path / "1"))
+    group.next_report()
+    group.save(str(tmp_path / "2"))
+    parts = {f"part-{rank}": f"of rank {rank}" for rank in range(group.width)}
+    for saved in (tmp_path / "1", tmp_path / "2"):
+        assert {file.name: file.read_text() for file in saved.iterdir()} == parts
 
 
 @pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True)

@@ -151,6 +151,7 @@ def any_loop(config: dict[str, Any]) -> None:
         counting,
         forgetful,
         writing_now_and_then,
+        writing_parts,
         leaking,
         lingering,
         keeping,
@@ -292,6 +293,15 @@ def writing_now_and_then(config: dict[str, Any]) -> None:
             _write(Path(folder), epoch=epoch)
             checkpoint = Checkpoint.from_directory(folder) if epoch % 3 == 0 else None
             tune.report({"trained": epoch, "score": 1.0}, checkpoint=checkpoint)
+
+
+def writing_parts(config: dict[str, Any]) -> None:
+    """Report two epochs as in Ray Train: with the first, each rank gives a folder with its part, which is then gone."""
+    rank = get_context().get_world_rank()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, f"part-{rank}").write_text(f"of rank {rank}")
+        ray.train.report({"epoch": 1}, checkpoint=Checkpoint.from_directory(folder))
+    ray.train.report({"epoch": 2})
 
 
 def forgetful(config: dict[str, Any]) -> None:

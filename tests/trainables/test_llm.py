@@ -269,3 +269,14 @@ def test_a_trial_that_does_not_fit_is_refused_before_the_sweep(configure: Config
         ValueError, match=r"device_gb=0.001: a trial needs about 0.0.* GB .*smaller --set micro_batch or"
     ):
         check(configure(device_gb=0.001))
+
+
+def test_a_sharded_model_needs_less_of_each_device(configure: Configure) -> None:
+    lines = [line for line in check(configure(sharding="full")) if line.startswith("memory: ")]
+    assert [line.rpartition(" ")[2] for line in lines] == ["2", "4", "8"]
+    large = {"hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 128256, "num_attention_heads": 32}
+    whole, half, eighth = (memory_need(large, rank=8, samples=1, length=512, shards=n) for n in (1, 2, 8))
+    assert whole.base == 2 * whole.parameters
+    assert whole.base > half.base > eighth.base > whole.base / 8
+    with pytest.raises(ValueError, match="sharding=full excludes ema_decay"):
+        configure(sharding="full", ema_decay=0.9)
