@@ -307,6 +307,61 @@ def test_hccl_sums_tensors_of_hpus_only(tmp_path: Path) -> None:
         )
 
 
+PARTS = """
+import os
+from pathlib import Path
+import torch, torch.distributed as dist
+from habana_frameworks.torch.distributed import hccl
+from gaudi_tune.recipes.sharding import load_optimizer, save_optimizer, shard, trained_weights
+torch.set_num_threads(1)
+points = torch.linspace(-1, 1, 64).view(16, 4)
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(2))
+        self.head = torch.nn.Linear(4, 1)
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).tanh()
+        return self.head(x)
+def steps(model, optimizer, points, number):
+    for _ in range(number):
+        optimizer.zero_grad()
+        model(points).square().mean().backward()
+        optimizer.step()
+rank, whole, model = int(os.environ["RANK"]), Net(), Net()
+adam = torch.optim.AdamW(whole.parameters(), lr=0.01)
+torch.ones(1, device="hpu")
+dist.init_process_group("hccl")
+shard(model, torch.device("hpu"))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+steps(whole, adam, points, 4)
+steps(model, optimizer, points[rank::2].to("hpu"), 2)
+save_optimizer(model, optimizer, Path(os.environ["FOLDER"]))
+load_optimizer(model, optimizer, Path(os.environ["FOLDER"]))
+steps(model, optimizer, points[rank::2].to("hpu"), 2)
+for name, weight in trained_weights(model).items():
+    torch.testing.assert_close(weight, whole.state_dict()[name], rtol=1e-4, atol=1e-6)
+print("equal", len(whole.state_dict()))
+dist.destroy_process_group()
+"""
+
+
+def test_a_model_is_sharded_over_two_hpus(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "FOLDER": str(tmp_path / "parts")}
+    ranks = [fork(PARTS, tmp_path, **place, RANK=str(r), LOCAL_RANK=str(r), HLS_MODULE_ID=str(r)) for r in (0, 1)]
+    for process in ranks:
+        printed = process.printed().splitlines()
+        assert printed[-1] == "equal 6", printed
+    assert {file.name for file in (tmp_path / "parts" / "optimizer").iterdir()} == {
+        ".metadata", "__0_0.distcp", "__1_0.distcp",
+    }  # fmt: skip
+
+
 RECIPES = """
 import importlib
 from tests.helpers.sessions import reports_of

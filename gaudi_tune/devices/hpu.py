@@ -158,6 +158,15 @@ class Hpu(DeviceType):
         """Return larger buckets, which suit hccl. HabanaAI/Model-References has this size for ResNet-50."""
         return {**super().data_parallel_settings(), "bucket_cap_mb": 256}
 
+    @override
+    def adapt_sharded(self, model: torch.nn.Module) -> None:
+        """Have gradients added up, and then divided: hccl has no mean."""
+        from torch.distributed.fsdp import FSDPModule
+
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_force_sum_reduction_for_comms(True)
+
 
 HPU = Hpu(
     kind="hpu", resource="HPU", backend="hccl", static_shapes=True, compiles=True, has_lazy_mode=True,

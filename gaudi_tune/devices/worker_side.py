@@ -154,6 +154,9 @@ class WorkerSide:
         """Return the settings of DistributedDataParallel."""
         return {"gradient_as_bucket_view": True, "broadcast_buffers": False}
 
+    def adapt_sharded(self, model: nn.Module) -> None:
+        """Adapt a model that torch's FSDP2 has sharded to this kind of device."""
+
     def _torch(self) -> Any:
         """Return torch's module for this kind of device, such as ``torch.cuda``."""
         import torch

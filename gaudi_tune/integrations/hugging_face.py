@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedType, save_fsdp_model, save_fsdp_optimizer
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
 
 from gaudi_tune.base import names
+from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.integrations.plateau import stepped_plateau
-from gaudi_tune.training.session import get_checkpoint, report
+from gaudi_tune.training.session import Sharded, get_checkpoint, report
 
 GENERATORS_FILE = "rng_state.pth"
 """The name that the Trainer expects."""
@@ -41,25 +44,32 @@ class ReportCallback(TrainerCallback):
     min eval_loss
     """
 
-    _training = False
+    _training = _shards = False
 
     def on_init_end(self, args: TrainingArguments, *_: Any, **parts: Any) -> None:
-        """Refuse a Trainer that shards its model over the workers.
+        """Refuse a Trainer whose sharded model cannot be saved.
 
         Raises:
-            ValueError: Rank 0 saves alone, and would wait for ever for what the other ranks have of the model.
+            ValueError: It shards with DeepSpeed, of which this callback knows no engine; or it would train without
+                sharding, since accelerate does not shard on CPUs.
         """
-        sharding = [name for name in ("fsdp", "deepspeed") if getattr(args, name)]
-        if sharding and args.world_size > 1:
+        if args.world_size > 1 and args.deepspeed:
             raise ValueError(
-                f"{sharding[0]} must be off in a trial on several devices, but got {getattr(args, sharding[0])!r}: a "
-                f"checkpoint is written by one worker, which would have a part of the model; leave it out, or train "
-                f"an adapter (PEFT), which leaves more memory free"
+                f"deepspeed must be off in a trial on several devices, but got {args.deepspeed!r}: a checkpoint would "
+                f"have a part of the model; take fsdp, or train an adapter (PEFT), which leaves more memory free"
+            )
+        self._shards = bool(args.world_size > 1 and args.fsdp)
+        if self._shards and AcceleratorState().distributed_type != DistributedType.FSDP:
+            raise ValueError(
+                f"fsdp must be off on a {args.device.type}, on which accelerate does not shard, but got {args.fsdp!r}; "
+                f"leave it out"
             )
 
-    def on_train_begin(self, args: TrainingArguments, *_: Any, **parts: Any) -> None:
+    def on_train_begin(self, args: TrainingArguments, *_: Any, model: Any = None, **parts: Any) -> None:
         """Begin to report, after the same check for a callback that was added later."""
         self.on_init_end(args)
+        if self._shards:
+            DEVICE_TYPES[args.device.type].adapt_sharded(model)
         self._training = True
 
     def on_train_end(self, *_: Any, **parts: Any) -> None:
@@ -80,8 +90,9 @@ class ReportCallback(TrainerCallback):
             return
         progress = {names.EPOCH: round(state.epoch or 0.0, 3), names.STEP: state.global_step}
         monitored = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
-        parts["device"] = args.device.type
-        report({**metrics, **progress}, save=partial(_save, model, parts, state, metrics.get(monitored)))
+        parts |= {"device": args.device.type, "shards": self._shards}
+        save = partial(_save, model, parts, state, metrics.get(monitored))
+        report({**metrics, **progress}, save=Sharded(save) if self._shards else save)
 
 
 def checkpoint_folder() -> str | None:
@@ -91,10 +102,18 @@ def checkpoint_folder() -> str | None:
 
 
 def _save(model: Any, parts: Mapping[str, Any], state: TrainerState, monitored: float | None, folder: Path) -> None:
-    """Write the files that ``resume_from_checkpoint`` and ``from_pretrained`` read."""
-    model.save_pretrained(folder)
+    """Write the files that ``resume_from_checkpoint`` and, if the model is not sharded, ``from_pretrained`` read."""
+    if parts["shards"]:
+        accelerate = AcceleratorState()
+        save_fsdp_model(accelerate.fsdp_plugin, accelerate, model, str(folder), adapter_only=True)
+        save_fsdp_optimizer(accelerate.fsdp_plugin, accelerate, parts["optimizer"], model, str(folder))
+    else:
+        model.save_pretrained(folder)
+    if not state.is_world_process_zero:
+        return
     with stepped_plateau(parts["lr_scheduler"], monitored):
-        torch.save(parts["optimizer"].state_dict(), folder / OPTIMIZER_NAME)
+        if not parts["shards"]:
+            torch.save(parts["optimizer"].state_dict(), folder / OPTIMIZER_NAME)
         torch.save(parts["lr_scheduler"].state_dict(), folder / SCHEDULER_NAME)
     state.save_to_json(str(folder / TRAINER_STATE_NAME))
     torch.save(_states_of_generators(parts["device"]), folder / GENERATORS_FILE)

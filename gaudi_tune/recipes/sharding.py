@@ -14,6 +14,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.optim import Optimizer
 
+from gaudi_tune.devices.find import DEVICE_TYPES
+
 PARTS_FOLDER = "optimizer"
 """The folder in a checkpoint's directory with the parts of the optimizer's state."""
 
@@ -24,14 +26,12 @@ def shard(model: nn.Module, device: torch.device) -> None:
     So a worker has all weights of a layer only while it computes that. Layers are what is in a ``ModuleList``.
     """
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import FSDPModule, fully_shard
+    from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for module in [*_layers_of(model), model]:
         fully_shard(module, mesh=mesh)
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.set_force_sum_reduction_for_comms(True)  # hccl has no mean
+    DEVICE_TYPES[device.type].adapt_sharded(model)
 
 
 def _layers_of(model: nn.Module) -> Iterator[nn.Module]:
@@ -49,10 +49,13 @@ def trained_weights(model: nn.Module) -> dict[str, Any]:
 
 def save_optimizer(model: nn.Module, optimizer: Optimizer, directory: Path) -> None:
     """Write this rank's part of the optimizer's state; all ranks call it."""
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
     from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
     from torch.distributed.checkpoint.state_dict_saver import save
 
-    save(get_optimizer_state_dict(model, optimizer)["state"], checkpoint_id=directory / PARTS_FOLDER)
+    # Copied one by one: torch copies ahead in a queue of the device, which it finds on GPUs only.
+    writer = FileSystemWriter(directory / PARTS_FOLDER, per_thread_copy_ahead=0)
+    save(get_optimizer_state_dict(model, optimizer)["state"], storage_writer=writer)
 
 
 def load_optimizer(model: nn.Module, optimizer: Optimizer, directory: Path) -> None:

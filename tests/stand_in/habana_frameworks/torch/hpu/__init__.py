@@ -122,19 +122,19 @@ class Event:
         synchronize()
 
 
-class Stream:
+class Stream(torch.Stream):
     """A queue of a device. Dynamo looks for it by name."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
+    def __new__(cls, *args: Any, **kwargs: Any) -> Stream:
+        return super().__new__(cls, device="hpu")
 
-    def record_event(self, event: Event | None = None) -> Event:
+    def record_event(self, event: Any = None) -> Any:
         return event or Event()
 
-    def wait_event(self, event: Event) -> None:
+    def wait_event(self, event: Any) -> None:
         pass
 
-    def wait_stream(self, stream: Stream) -> None:
+    def wait_stream(self, stream: Any) -> None:
         pass
 
     def query(self) -> bool:
