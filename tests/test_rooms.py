@@ -42,7 +42,7 @@ BUDGETS = {
     "storage": 441,
     "recipes": 1240,
     "training": 670,
-    "devices": 1035,
+    "devices": 1036,
     "base": 570,
     "private": 1350,
 }
