@@ -100,8 +100,8 @@ class Task:
     """Reads the weights that ``describe`` has written. Then checkpoints have no others, such as those of a base model
     that is not trained. None: they have the state of the whole model."""
     sharded: bool = False
-    """Whether each worker has a part of the model only, which must then be one of transformers with ``describe`` and
-    ``restore``. Rank 0 alone writes what ``describe`` gathers, and all call it."""
+    """Whether each worker has a part of the model only. Then ``describe`` and ``restore`` must be given, and all ranks
+    call ``describe``, which gathers the weights and writes them on rank 0."""
     tokens_per_sample: float = 0.0
     """Mean number of tokens in a training sample, without padding, for the throughput in reports. 0: none is
     reported."""
