@@ -11,23 +11,21 @@ import argparse
 import json
 import os
 import random
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import closing, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from gaudi_tune.base.files import STUDY_FILE
 from gaudi_tune.define.options import PROJECT_ROOT
-from gaudi_tune.sweep.record.state_log import read_log
+from gaudi_tune.sweep.record.state_log import logged_trials
 from tests.helpers.object_store import object_store
 from tests.tools.agree.places import Truth, disagreements
 from tests.tools.agree.real_loop import CURVE, LOG
@@ -45,8 +43,6 @@ class RealKind:
     """Whether it is in an object store."""
     twice: bool = False
     """Whether another sweep of the same seed, which nobody kills, must report the same numbers, bit for bit."""
-    locked: bool = False
-    """Whether another process locks its study when it is killed."""
 
 
 KINDS = {
@@ -55,7 +51,6 @@ KINDS = {
     "loop, several trials a device": RealKind(options=("--trials-per-device", "2")),
     "loop, confirmation": RealKind(options=("--confirm", "1", "--seeds", "2")),
     "loop, in a store": RealKind(in_store=True),
-    "loop, locked study": RealKind(locked=True),
     "loader, twice": RealKind(options=("--scheduler", "fifo", "--search", "random"), twice=True),
     "class": RealKind(),
     "class, save fails": RealKind({"mishap": "save fails"}, ("--checkpoint-minutes", "0", "--same-errors", "0")),
@@ -114,11 +109,10 @@ class RealSweep:
             known = sum(map(len, self.reports().values())) + chance.randrange(3, 15)
             while driver.poll() is None and sum(map(len, self.reports().values())) < known:
                 time.sleep(0.05)
-            with self._locked_study() if kind.locked else nullcontext():
-                time.sleep(chance.uniform(0, 2))
-                if driver.poll() is not None:
-                    break
-                self.kill(driver)
+            time.sleep(chance.uniform(0, 2))
+            if driver.poll() is not None:
+                break
+            self.kill(driver)
             driver = self.start("--resume", "sweep")
         try:
             status = driver.wait(ENDS_WITHIN_S)
@@ -135,11 +129,6 @@ class RealSweep:
             complete=True,
         )
 
-    def _locked_study(self) -> Any:
-        study = sqlite3.connect(self.folder_of_sweep() / STUDY_FILE, timeout=60, isolation_level=None)
-        study.execute("BEGIN EXCLUSIVE")
-        return closing(study)
-
     def kill(self, driver: psutil.Popen) -> None:
         """Kill -9 of the driver; the kernel ends the rest."""
         with suppress(psutil.NoSuchProcess):
@@ -149,18 +138,17 @@ class RealSweep:
             psutil.wait_procs(below, timeout=60)
 
     def _truth(self) -> Truth:
-        trials = read_log(self.folder_of_sweep(), as_data=True)["sweep"]["trials"].values()
-        searched, written = [trial for trial in trials if not trial["began_with"].get("confirms")], self.reports()
+        searched = {
+            trial.began_with["x"]: trial for trial in logged_trials(self.folder_of_sweep()) if not trial.confirms
+        }
         return Truth(
             reports={
-                trial["number"]: {
-                    number: report
-                    for number, report in written.get(trial["began_with"]["x"], {}).items()
-                    if number <= trial["reports"]
+                trial.number: {
+                    count: report for count, report in self.reports().get(x, {}).items() if count <= trial.reports
                 }
-                for trial in searched
+                for x, trial in searched.items()
             },
-            configs={trial["number"]: {"x": trial["began_with"]["x"]} for trial in searched},
+            configs={trial.number: {"x": x} for x, trial in searched.items()},
         )
 
 
