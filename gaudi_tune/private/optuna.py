@@ -16,12 +16,6 @@ CACHED_PLACES: dict[int, tuple[int, int]] = {}
 take milliseconds."""
 
 
-def id_of(trial: FrozenTrial) -> int:
-    """Return the id of a trial in its storage. It differs from the public number if a database holds several
-    studies."""
-    return trial._trial_id
-
-
 def replace_trial(study: Study, trial: FrozenTrial) -> None:
     """Put ``trial`` in the place of the trial with its number, of the only study of a storage in memory."""
     storage = study._storage
@@ -84,14 +78,14 @@ def study_of(
     storage, study_id = study._storage, study._study_id
     assert isinstance(storage, InMemoryStorage)
     storage._studies[study_id].trials = list(trials)
-    storage._studies[study_id].best_trial_id = None if best is None else id_of(trials[best])
+    storage._studies[study_id].best_trial_id = None if best is None else trials[best].number
     assert study_id == 0
-    last_id = id_of(trials[-1]) if trials else -1
+    last_id = trials[-1].number if trials else -1
     if last_id == len(trials) - 1:
         for number in range(len(CACHED_PLACES), len(trials)):
             CACHED_PLACES[number] = (study_id, number)
         places = CACHED_PLACES.copy()  # entries beyond the last trial are never used
     else:
-        places = {id_of(trial): (study_id, place) for place, trial in enumerate(trials)}
+        places = {trial.number: (study_id, place) for place, trial in enumerate(trials)}
     storage._trial_id_to_study_id_and_number, storage._max_trial_id = places, last_id
     return study

@@ -159,8 +159,3 @@ def restored(snapshot: Path, **changes: Any) -> Proposer:
     proposer.restore(json.loads(snapshot.read_text()))
     sweep_of(proposer).state.restore(state_parts)
     return proposer
-
-
-def crashed(proposer: Proposer, snapshot: Path, **changes: Any) -> Proposer:
-    """A proposer of a new process that has what was kept."""
-    return restored(snapshot, **changes)

@@ -26,11 +26,11 @@ from tests.helpers.searchers import (
     BUDGET,
     ERROR,
     SCORE,
-    crashed,
     end,
     keep,
     proposal,
     report,
+    restored,
     searcher_in,
     states,
     train,
@@ -201,7 +201,7 @@ def test_every_sampler_goes_on_from_the_record_as_if_nothing_had_happened(sample
                 end(proposer, str(number), {"score": made[-1]["y"], "epoch": 3})
             if interrupted and number % 5 == 2:
                 keep(proposer, tmp_path / "state")
-                proposer = crashed(proposer, tmp_path / "state", **same)
+                proposer = restored(tmp_path / "state", **same)
         proposals.append(made)
     assert proposals[0] == proposals[1]
     assert len({config["x"] for config in proposals[0]}) > 8
@@ -215,7 +215,7 @@ def test_wanted_configurations_are_proposed_once_also_after_an_interruption(tmp_
     proposer.request(second)
     keep(proposer, tmp_path / "state")
     assert proposal(proposer, "b")["lr"] == 2e-3
-    again = crashed(proposer, tmp_path / "state")
+    again = restored(tmp_path / "state")
     assert [proposal(again, name)["lr"] for name in "cd"] == [2e-3, 3e-3]
     assert again.requested_configs == []
     assert proposal(again, "e")["lr"] not in (2e-3, 3e-3)
@@ -227,7 +227,7 @@ def test_what_was_proposed_after_the_log_was_written_is_proposed_anew(tmp_path: 
     keep(proposer, tmp_path / "state")
     lost = [proposal(proposer, "b"), proposal(proposer, "c")]
     train(proposer, "b", 0.4, 0.5, 0.6)
-    again = crashed(proposer, tmp_path / "state")
+    again = restored(tmp_path / "state")
     assert len(trials(again)) == 1
     assert [proposal(again, "d"), proposal(again, "e")] == lost, "from the same study the same proposals follow"
     assert states(again) == [TrialState.RUNNING] * 3
@@ -253,7 +253,7 @@ def test_the_log_counts_and_not_what_came_later(tmp_path: Path) -> None:
     train(proposer, "a", 0.1, 0.2, 0.3)
     end(proposer, "b", failure=ERROR)
     train(proposer, "c", 0.5, 0.6)
-    again = crashed(proposer, tmp_path / "state")
+    again = restored(tmp_path / "state")
     assert [trial.intermediate_values for trial in trials(again)] == [{}, {}, {1: 0.5}]
     assert states(again) == [TrialState.RUNNING] * 3
     train(again, "a", 0.1, 0.2, 0.9)
@@ -276,7 +276,7 @@ def test_a_restored_proposer_goes_on_with_the_same_study(tmp_path: Path) -> None
     proposer.propose("b")
     end(proposer, "a", {"score": 1.0, "epoch": 3})
     keep(proposer, tmp_path / "state")
-    again = crashed(proposer, tmp_path / "state")
+    again = restored(tmp_path / "state")
     end(again, "b", failure=ERROR)
     assert states(again) == [TrialState.COMPLETE, TrialState.FAIL]
 
@@ -362,7 +362,7 @@ def test_every_usual_sampler_takes_several_objectives_and_goes_on_from_the_recor
         for number in range(13):
             if interrupted and number == 11:
                 keep(proposer, tmp_path / "state")
-                proposer = crashed(proposer, tmp_path / "state", **same)
+                proposer = restored(tmp_path / "state", **same)
             config = proposal(proposer, str(number))
             proposals[-1].append(config)
             score = -abs(math.log10(config["lr"]) + 2)
