@@ -13,7 +13,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from gaudi_tune.base import names
-from gaudi_tune.base.words import format_choice, format_score, format_value
+from gaudi_tune.base.words import counted, format_choice, format_score, format_value
 from gaudi_tune.define.ranges import words_of
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.define.sweep_plan import Plan
@@ -25,8 +25,8 @@ EDGE = 0.02
 """The share of a range, on its own scale, that counts as its edge."""
 FEW_VALUES = 8
 """Ranges of fewer numbers have no edge that says something: the best is often the highest."""
-MIN_OF_BRANCH = 4
-"""The fewest trials of a branch, and of the others, from which it is said that it was never worth trying."""
+CHANCE = 0.01
+"""The probability of chance up to which a choice is said to be behind."""
 MAX_ROWS = 1000
 """The largest number of validation rows that is seen in the steps of a metric."""
 MIN_VALUES = 4
@@ -202,42 +202,47 @@ def edge_of(range_: BaseDistribution, value: Any) -> str:
 
 
 def _about_choices(choices: Sequence[str], ranked: Sequence[TrialState], state: SweepState) -> Iterator[str]:
-    """Say of each choice whose best trial is behind the middle of all others that it was never worth trying.
+    """Say of each choice that all its trials are too far behind the others for that to be chance.
 
     The choice of the most trials is named first, and its trials count no more for the others: what one optimizer does
     is not said of the weight decay that its trials happened to have.
     """
     left = list(ranked)
-    while idle := [found for name in choices for found in _idle_choices(name, left, state)]:
-        group, sentence = max(idle, key=lambda found: len(found[0]))
+    while behind := list(_choices_behind(choices, left, state)):
+        group, sentence = max(behind, key=lambda found: len(found[0]))
         yield sentence
         left = [trial for trial in left if trial not in group]
 
 
-def _idle_choices(name: str, trials: Sequence[TrialState], state: SweepState) -> Iterator[tuple[list[TrialState], str]]:
-    """Yield the trials of each choice whose best is behind the middle of all others, and a sentence about it.
+def _choices_behind(
+    choices: Sequence[str], trials: Sequence[TrialState], state: SweepState
+) -> Iterator[tuple[list[TrialState], str]]:
+    """Yield the trials of each choice that are behind most others, and a sentence about it.
 
     A trial counts with its value at the last step that all of them have reached, so that being stopped costs nothing.
+    If the choice made no difference, any of the trials might as well be those of the choice: that counts the chance
+    that so many others are ahead of all of them (a precedence test; Nelson, 1963), times the choices that are compared.
     """
-    groups: dict[str, list[TrialState]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[TrialState]] = defaultdict(list)
     for trial in trials:
-        if name in trial.best_config:
-            groups[format_choice(trial.best_config[name])].append(trial)
-    everyone = [trial for group in groups.values() for trial in group]
-    for value, group in groups.items():
-        others = [trial for trial in everyone if trial not in group]
-        if min(len(group), len(others)) < MIN_OF_BRANCH:
-            continue
-        step = min(max(trial.curve) for trial in everyone)
-        best = max(score_until(trial, step, state.objective) for trial in group)
-        middle = median(score_until(trial, step, state.objective) for trial in others)
-        if best < middle:
-            at = f"at {state.budget.unit} {step}" if any(max(trial.curve) > step for trial in everyone) else "at best"
-            values = f"{format_score(state.objective.score(best))} {at}, half of the others beyond"
+        for name in (name for name in choices if name in trial.best_config):
+            groups[name, format_choice(trial.best_config[name])].append(trial)
+    for (name, value), group in groups.items():
+        having = [trial for trial in trials if name in trial.best_config]
+        step = min(max(trial.curve) for trial in having)
+        scores = {trial.number: score_until(trial, step, state.objective) for trial in having}
+        best = max(scores.pop(trial.number) for trial in group)
+        ahead = sum(score > best for score in scores.values())
+        chance = math.comb(len(having) - ahead, len(group)) / math.comb(len(having), len(group))
+        if 2 * ahead > len(scores) and len(groups) * chance <= CHANCE:
+            reached, middle = (format_score(state.objective.score(score)) for score in (best, median(scores.values())))
+            at, unless = "", ""
+            if any(max(trial.curve) > step for trial in having):
+                at, unless = f" at {state.budget.unit} {step}", ", unless it learns late"
             yield (
                 group,
-                f"{name}={value} was never worth trying: its {len(group)} trials reach {values} "
-                f"{format_score(state.objective.score(middle))}: leave it out",
+                f"{name}={value} was behind in all of its {counted(len(group), 'trial')}: at most {reached}{at}, half "
+                f"of the others beyond {middle}: leave it out{unless}",
             )
 
 

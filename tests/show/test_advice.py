@@ -104,17 +104,19 @@ def test_a_baseline_that_wins_is_named(storage: Any) -> None:
 
 def test_a_branch_that_never_led_is_named_and_a_stopped_trial_counts_at_its_step(storage: Any) -> None:
     fed = Fed(trials=20)
-    for number in range(1, 10):
+    for number in range(1, 12):
         kind = "sgd" if number % 2 else "adamw"
         good = number % 2 == 0
         curve = [0.51234, 0.7, 0.9 - number / 1e5] if good else [0.123 + number / 1e3]
         fed.trial(number, *curve, outcome="finished" if good else "stopped early", **{**X, "kind": kind})
+        if number == 10:
+            assert advice(fed, storage) == [], "four others ahead of five: 2 times 1 in 126"
     (sentence,) = advice(fed, storage)
     assert sentence == (
-        "kind=sgd was never worth trying: its 5 trials reach 0.1320 at epoch 1, half of the others beyond 0.5123: "
-        "leave it out"
+        "kind=sgd was behind in all of its 6 trials: at most 0.1340 at epoch 1, half of the others beyond 0.5123: "
+        "leave it out, unless it learns late"
     )
-    for number in range(10, 14):  # as good at the same step
+    for number in range(12, 16):  # as good at the same step
         fed.trial(number, 0.6, outcome="stopped early", **{**X, "kind": "sgd"})
     assert advice(fed, storage) == []
 
@@ -126,7 +128,9 @@ def test_what_one_choice_does_is_not_said_of_another_that_its_trials_had(storage
         values = {**X, "kind": kind, "decay": 0.0 if number < 9 and kind == "sgd" else 0.1}
         fed.trial(number, (0.6 if kind == "adamw" else 0.1) - number / 1e3 + 1e-7, **values)
     (sentence,) = advice(fed, storage)
-    assert sentence.startswith("kind=sgd was never worth trying: its 6 trials"), "the 4 of decay=0.0 are among them"
+    assert sentence.startswith("kind=sgd was behind in all of its 6 trials: at most 0.0990, half"), (
+        "the 4 of decay=0.0 are among them"
+    )
 
 
 def test_a_row_that_outweighs_the_differences_is_named(storage: Any) -> None:
