@@ -16,9 +16,11 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from gaudi_tune.show.trackers.delivery import Sender
 from gaudi_tune.show.trackers.outbox import Outbox
-from gaudi_tune.show.trackers.records import SWEEP, BeginRun, BeginSweep, Record, Update, run_of
+from gaudi_tune.show.trackers.records import CONFIGURATION, SWEEP, BeginRun, BeginSweep, Record, Update, run_of
 
 TRIALS, EPOCHS = 3, 4
+PER_CONFIGURATION = 3
+"""How many trials have one configuration, as those that confirm one do."""
 
 
 def free_port() -> int:
@@ -63,7 +65,7 @@ def records_of(
             run=run,
             time_ms=now,
             name=f"{name}-{number}",
-            tags={"kind": "trial", "trial": run},
+            tags={"kind": "trial", "trial": run, CONFIGURATION: f"{name} {number // PER_CONFIGURATION}"},
             params=params_of(number),
         )
         for number, run in runs.items()

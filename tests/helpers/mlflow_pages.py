@@ -106,9 +106,13 @@ class MlflowPages:
         return self.browser.find_element(By.TAG_NAME, "body").text
 
     def sign_in(self, user: str, password: str) -> None:
-        """Give name and password as in the browser's own dialog, and turn to what MLflow has for training."""
+        """Give name and password as in the browser's own dialog."""
         self.browser.get(self.uri.replace("http://", f"http://{user}:{password}@"))
         self.browser.get(self.uri)  # a page whose address has a password may not ask for more
+        self.turn_to_training()
+
+    def turn_to_training(self) -> None:
+        """Turn to what MLflow has for training, from its page for language models."""
         self.click("//*[@data-component-id='mlflow.assistant.chat_panel.close']")
         self.click("//*[@role='button'][normalize-space()='Model training']")
         self.wait(lambda _: "Model registry" in self.text, "the pages for training")
@@ -152,6 +156,15 @@ class MlflowPages:
         self.click("//button[starts-with(normalize-space(), 'Group by')]")
         self.click(f"//*[starts-with(@role, 'menuitem')][normalize-space()='{name}']")
         self.wait(lambda _: self.all("//*[contains(text(), 'Group:')]"), f"groups by {name}")
+
+    def groups(self, name: str) -> dict[str, str]:
+        """Return what the table says in a column of each group, by the value that the runs of the group share."""
+        cells = {}
+        for title in self.all("//*[@role='row'][@row-id]//*[contains(text(), 'Group:')]"):
+            row = title.find_element(By.XPATH, "ancestor::*[@role='row']").get_attribute("row-id")
+            path = f"//*[@role='row'][@row-id='{row}']/*[contains(@col-id, '`{name}`')]"
+            cells[title.text.removeprefix("Group:").strip()] = self.browser.find_element(By.XPATH, path).text
+        return cells
 
     def widen(self, name: str, pixels: int) -> None:
         """Make a column of the table wider."""

@@ -1,6 +1,7 @@
 """Pictures of the documentation, taken in a browser.
 
 python tests/helpers/screenshots.py mlflow     # of mlflow/README.md: 6 minutes on 2 idle cores
+python tests/helpers/screenshots.py seeds      # of the means over seeds there, of the last demo: half a minute
 python tests/helpers/screenshots.py tutorial   # of docs/tutorial.md, and of a report: a minute
 python -m tests.tools.notebook --pictures docs       # of a notebook's cell
 """
@@ -20,8 +21,10 @@ from PIL import Image
 
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.show.trackers.records import CONFIGURATION
 from tests.helpers import tutorial
 from tests.helpers.mlflow_pages import MlflowPages, chromium, resize
+from tests.helpers.mlflow_server import Server
 from tests.helpers.team_server import PASSWORDS, Bucket, sign_in, team_server
 
 EXPERIMENT, METRIC = "resnet50", "val_accuracy"
@@ -35,10 +38,10 @@ SHOWN = 8
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["mlflow", "tutorial"])
+    parser.add_argument("what", choices=["mlflow", "seeds", "tutorial"])
     parser.add_argument("--folder", type=Path, default=PROJECT_ROOT / "docs", help="where to leave the pictures")
     asked = parser.parse_args()
-    (of_mlflow if asked.what == "mlflow" else of_tutorial)(asked.folder.resolve())
+    {"mlflow": of_mlflow, "seeds": of_seeds, "tutorial": of_tutorial}[asked.what](asked.folder.resolve())
 
 
 def of_mlflow(folder: Path) -> None:
@@ -94,6 +97,27 @@ def take_pictures(uri: str, folder: Path) -> None:
         pages.charts("^(train_loss|val_loss|val_accuracy)$")
         pages.wait(lambda _: pages.curves(METRIC), "the curves")
         picture(pages, folder / "mlflow-curves.png", height=660)
+
+
+def of_seeds(folder: Path) -> None:
+    """Group the trials that confirm the demo's winner and its baseline."""
+    server = Server(PROJECT_ROOT / "mlflow" / "store")
+    server.start()
+    try:
+        with tempfile.TemporaryDirectory() as profile, chromium(Path(profile)) as browser:
+            pages = MlflowPages(browser, server.uri)
+            browser.get(server.uri)
+            pages.turn_to_training()
+            pages.click("//*[@aria-label='Toggle sidebar']")
+            pages.open_experiment("bert")
+            pages.search("tags.kind = 'confirmation'")
+            pages.columns("Dataset", "Source", "Models", "test_accuracy", "val_accuracy", "lr")
+            pages.group_by(CONFIGURATION)
+            pages.widen("Run Name", 200)
+            pages.wait(lambda _: len(pages.groups("test_accuracy")) > 1, "the baseline and the winner")
+            picture(pages, folder / "mlflow-seeds.png", height=560)
+    finally:
+        server.kill()
 
 
 def of_tutorial(folder: Path) -> None:

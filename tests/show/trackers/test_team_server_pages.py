@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from selenium.webdriver import Chrome
 
-from tests.helpers.deliveries import deliver, outbox_in, params_of, records_of, values_of
+from gaudi_tune.show.trackers.records import CONFIGURATION
+from tests.helpers.deliveries import PER_CONFIGURATION, deliver, outbox_in, params_of, records_of, values_of
 from tests.helpers.mlflow_pages import SIZE, MlflowPages, chromium
 from tests.helpers.team_server import PASSWORDS, TeamServer, sign_in
 
@@ -77,6 +79,18 @@ def test_trials_stand_under_their_sweep_and_are_compared(pages: MlflowPages) -> 
     shown = next(metric for metric in ("score", "loss") if metric in axes)
     assert axes[shown] == [values_of(number, EPOCHS)[shown] for number in order]
     assert pages.picture().size == SIZE
+
+
+def test_trials_of_one_configuration_are_a_group_that_has_the_mean_of_their_last_values(pages: MlflowPages) -> None:
+    pages.search("attributes.run_name LIKE 'search-%'")
+    pages.columns("score")
+    pages.group_by(CONFIGURATION)
+    groups = [range(start, start + PER_CONFIGURATION) for start in range(0, TRIALS, PER_CONFIGURATION)]
+    means = [fmean(values_of(number, EPOCHS)["score"] for number in group) for group in groups]
+    shown = pages.wait(lambda _: pages.groups("score"), "the groups")
+    assert {name: float(score) for name, score in shown.items()} == pytest.approx(
+        {f"search {number}": mean for number, mean in enumerate(means)}
+    )
 
 
 def test_sorted_by_a_metric_trials_are_ranked_and_their_curves_drawn(pages: MlflowPages) -> None:
