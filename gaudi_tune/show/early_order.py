@@ -46,7 +46,9 @@ class EarlyOrder(NamedTuple):
             f"the first rung, {unit} {first}, keeps {self.kept[first]} of the {self.best} that are best at {unit} "
             f"{self.until}, of {self.trials} trials that got there ({share:.0%})"
         )
-        later = next((step for step, kept in self.kept.items() if step > first and kept / self.best >= ENOUGH), None)
+        # A step that keeps more than a later one does so by chance.
+        few = max((step for step, kept in self.kept.items() if kept / self.best < ENOUGH), default=0)
+        later = next((step for step in self.kept if step > few), None)
         if share >= ENOUGH or later is None:
             return fact
         return f"{fact}: lengthen it with --grace {later}"

@@ -39,6 +39,15 @@ def test_an_order_that_turns_asks_for_a_longer_first_rung() -> None:
                           "with --grace 3")  # fmt: skip
 
 
+def test_a_rung_that_keeps_more_than_a_later_one_does_is_not_recommended() -> None:
+    """At epoch 2 the order is that of the end by chance, at epoch 3 it is turned round."""
+    fed = of_curves(*([0.1 - 0.01 * n, 0.2 + 0.01 * n, 0.4 - 0.01 * n, 0.5 + 0.1 * n] for n in range(9)))
+    order = early_order(fed.state.searched, MORE)
+    assert order is not None
+    assert order.kept == {1: 0, 2: 3, 3: 0}
+    assert "--grace" not in order.in_words("epoch", (1, 3))
+
+
 def test_only_what_enough_trials_have_reached_is_compared() -> None:
     curves = [[0.1 * n] * (1 if n < 5 else 3) for n in range(14)]
     order = early_order(of_curves(*curves).state.searched, MORE)

@@ -175,9 +175,11 @@ def slices(view: SweepView) -> go.Figure:
         symbols = [MARKERS[trial.status].removesuffix("-open") for trial in shown]  # open ones are without a border
         panel.marker.update(symbol=symbols, line={"width": 1.5, "color": borders})
         panel.update(text=list(map(_description, shown)), hovertemplate="%{text}<extra></extra>")
-    for axis in figure.select_xaxes(lambda axis: axis.categoryarray):  # Optuna puts choices in quotation marks
-        axis.update(tickvals=axis.categoryarray, ticktext=[choice.strip("'") for choice in axis.categoryarray])
-    return figure.update_layout(width=None, showlegend=False)
+    for axis in figure.select_xaxes(lambda axis: axis.categoryarray):  # Optuna quotes choices, and sorts them as words
+        places = list(map(str, ranges[axis.title.text].choices))
+        choices = sorted(axis.categoryarray, key=lambda choice: places.index(choice.strip("'")))
+        axis.update(categoryarray=choices, tickvals=choices, ticktext=[choice.strip("'") for choice in choices])
+    return figure.update_xaxes(exponentformat="e").update_layout(width=None, showlegend=False)
 
 
 def importance(view: SweepView) -> go.Figure:
@@ -210,18 +212,17 @@ def rungs(view: SweepView) -> go.Figure | None:
         return None
     figure, steps, unit = go.Figure(), list(order.kept), view.plan.budget.unit
     kept = [count / order.best for count in order.kept.values()]
-    _add_line(figure, steps, kept, f"of the later best {order.best}, so many are among the best {order.best} here")
+    _add_line(figure, steps, kept, f"later best {order.best} that lead here")
     correlations = list(order.correlation.values())
-    _add_line(figure, steps, correlations, "rank correlation with the later order", color=COLOURS["finished"])
+    _add_line(figure, steps, correlations, "rank correlation", color=COLOURS["finished"])
     figure.update_traces(mode="lines+markers")
     for rung in view.plan.rungs:
         if rung in order.kept:
             figure.add_vline(rung, line={"color": COLOURS["paused"], "dash": "dot"}, annotation_text="rung")
     words = order.in_words(unit, view.plan.rungs)
-    figure.update_xaxes(
-        title=f"{unit} (compared with {unit} {order.until}, of {order.trials} trials)", rangemode="tozero"
-    )
-    meta = f"{words[0].upper()}{words[1:]}. " if words else ""
+    figure.update_xaxes(title=unit, rangemode="tozero")
+    words = words or f"later is {unit} {order.until}, of {order.trials} trials"
+    meta = f"{words[0].upper()}{words[1:]}. "
     return figure.update_layout(yaxis={"range": [min(0.0, *correlations) - 0.05, 1.08], "tickformat": ".0%"}, meta=meta)
 
 
@@ -258,7 +259,7 @@ def path(view: SweepView) -> go.Figure | None:
     bars = {"array": np.subtract(highs, means), "arrayminus": np.subtract(means, lows), "color": COLOURS["paused"]}
     _add_line(figure, means, labels, "predicted", color=COLOURS["finished"])
     figure.update_traces(mode="lines+markers", error_x=bars, marker_size=9)
-    figure.update_xaxes(title="share of the trials that it beats", range=[-0.02, 1.02], tickformat=".0%")
+    figure.update_xaxes(title="trials that it beats", range=[-0.02, 1.02], tickformat=".0%")
     big = max(range(1, len(labels)), key=lambda place: means[place] - means[place - 1])
     meta = f"The largest step is {labels[big]}. "
     return figure.update_layout(yaxis_autorange="reversed", height=MARGIN_PX + 40 * len(labels), meta=meta)

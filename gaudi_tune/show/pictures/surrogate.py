@@ -58,11 +58,13 @@ def has_diverged(trial: ShownTrial) -> bool:
 
 
 def range_of(name: str, trials: Sequence[ShownTrial]) -> BaseDistribution:
-    """Return the range from the lowest to the highest value of a hyperparameter, or its values as texts."""
+    """Return the range from the lowest to the highest value of a hyperparameter, or its choices as texts."""
     values = [trial.params[name] for trial in trials if name in trial.params]
     ranges = [trial.ranges[name] for trial in trials if name in trial.ranges]
     if any(isinstance(values_range, CategoricalDistribution) for values_range in ranges):
-        return CategoricalDistribution(list(dict.fromkeys(map(str, values))))
+        texts = list(map(str, values))
+        order = [str(choice) for values_range in ranges for choice in getattr(values_range, "choices", ())]
+        return CategoricalDistribution(list(dict.fromkeys([*(text for text in order if text in texts), *texts])))
     is_log = all(getattr(values_range, "log", False) for values_range in ranges)
     kind = IntDistribution if all(isinstance(value, int) for value in values) else FloatDistribution
     return kind(min(values), max(values), log=is_log)
