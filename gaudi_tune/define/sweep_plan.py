@@ -200,5 +200,6 @@ class Plan:
 
     @property
     def confirmations(self) -> int:
-        """The number of trials after the search. It may be fewer, if too few trials of the search can be repeated."""
-        return self.seeds * (self.confirm + bool(self.experiment.baseline))
+        """The most trials after the search. There are fewer if the first seeds settle the verdict, or if too few trials
+        of the search can be repeated."""
+        return self.most_seeds * (self.confirm + bool(self.experiment.baseline))

@@ -43,7 +43,7 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(
         "device  cpu",
         "settings  epochs=6 data=",
         "trial 001  batch_size=8",
-        "at most 132 epochs",
+        "at most 168 epochs",
     ):
         assert expected in printed
     assert "nesterov" not in printed  # a default

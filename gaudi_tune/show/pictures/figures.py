@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from optuna.distributions import CategoricalDistribution
 from plotly.colors import qualitative
 
 from gaudi_tune.base.words import format_params, format_score, format_value
-from gaudi_tune.define.objective import Objective
 from gaudi_tune.show.early_order import early_order
 from gaudi_tune.show.pictures.fields import fields_of
 from gaudi_tune.show.pictures.shown_trial import ShownTrial
@@ -78,8 +77,8 @@ def front(view: SweepView, x_index: int = 0, y_index: int = 1) -> go.Figure | No
     front_trials = [trial for trial in trials if trial.number in view.front]
     front_points = [position(trial) for trial in front_trials]
     if len(objectives) == 2:  # with three objectives the border is a surface
-        x, y = _border(sorted(front_points), objectives[0])
-        _add_line(figure, x, y, "border")
+        x, y = zip(*sorted(front_points), strict=True)
+        _add_line(figure, x, y, "border", shape="vh" if objectives[0].maximizes else "hv")
     _add_marks(figure, trials, position)
     _add_points(figure, front_points, f"on the front ({len(front_points)})", color=INK, symbol="circle-open", size=14)
     if view.plan.experiment.baseline and trials[0].number == 1:
@@ -91,15 +90,6 @@ def front(view: SweepView, x_index: int = 0, y_index: int = 1) -> go.Figure | No
 
 
 front_1_3, front_2_3 = partial(front, y_index=2), partial(front, x_index=1, y_index=2)
-
-
-def _border(points: Sequence[tuple[float, float]], x_objective: Objective) -> Iterable[tuple[float, ...]]:
-    """Return x and y of the corners of the area that the points of a front dominate, from left to right."""
-    corners = [points[0]]
-    for (x, y), (next_x, next_y) in pairwise(points):
-        corner = (x, next_y) if x_objective.maximizes else (next_x, y)
-        corners += [corner, (next_x, next_y)]
-    return zip(*corners, strict=True)
 
 
 def confirmation(view: SweepView) -> go.Figure | None:
@@ -158,7 +148,8 @@ def slices(view: SweepView) -> go.Figure:
     from optuna.visualization import plot_slice  # this import takes a second
 
     study = optuna.create_study()
-    ranges = {name: range_of(name, trials) for name in dict.fromkeys(name for trial in trials for name in trial.params)}
+    searched = dict.fromkeys(name for trial in trials for name in trial.params)
+    ranges: dict[str, Any] = {name: range_of(name, trials) for name in searched}
     for trial in trials:
         params = {
             name: str(value) if isinstance(ranges[name], CategoricalDistribution) else value
@@ -176,8 +167,8 @@ def slices(view: SweepView) -> go.Figure:
         panel.marker.update(symbol=symbols, line={"width": 1.5, "color": borders})
         panel.update(text=list(map(_description, shown)), hovertemplate="%{text}<extra></extra>")
     for axis in figure.select_xaxes(lambda axis: axis.categoryarray):  # Optuna quotes choices, and sorts them as words
-        places = list(map(str, ranges[axis.title.text].choices))
-        choices = sorted(axis.categoryarray, key=lambda choice: places.index(choice.strip("'")))
+        order = ranges[axis.title.text].choices
+        choices = sorted(axis.categoryarray, key=lambda choice: order.index(choice.strip("'")))
         axis.update(categoryarray=choices, tickvals=choices, ticktext=[choice.strip("'") for choice in choices])
     return figure.update_xaxes(exponentformat="e").update_layout(width=None, showlegend=False)
 

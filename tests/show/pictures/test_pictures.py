@@ -112,14 +112,23 @@ def traces(view: SweepView, name: str) -> dict[str, list[tuple[float, float]]]:
     return {trace.name: list(zip(trace.x, trace.y, strict=True)) for trace in picture.figure.data}
 
 
+def border_of(view: SweepView) -> str:
+    """How plotly draws the border from one point to the next."""
+    figure = figures.front(view)
+    assert figure is not None
+    (border,) = figure.select_traces({"name": "border"})
+    return str(border.line.shape)
+
+
 def test_the_front_is_drawn_with_its_border_and_the_baseline(tmp_path: Path) -> None:
-    drawn = traces(of_several(tmp_path, ["max", "max"]), "front")
+    more, less = (of_several(tmp_path, [mode, mode]) for mode in ("max", "min"))
+    drawn = traces(more, "front")
     assert drawn["on the front (3)"] == [(1.0, 8.0), (5.0, 6.0), (9.0, 1.0)]
-    assert drawn["border"] == [(1.0, 8.0), (1.0, 6.0), (5.0, 6.0), (5.0, 1.0), (9.0, 1.0)]
+    assert drawn["border"] == drawn["on the front (3)"]
+    assert border_of(more) == "vh", "down to the next point's height, then to it"
+    assert border_of(less) == "hv"
     assert drawn["baseline"] == [(1.0, 8.0)]
     assert len(drawn["finished (8)"]) == 8
-    less = traces(of_several(tmp_path, ["min", "min"]), "front")
-    assert less["border"] == [(-9.0, -1.0), (-5.0, -1.0), (-5.0, -6.0), (-1.0, -6.0), (-1.0, -8.0)]
     pictures = {picture.name for picture in draw_pictures(of_several(tmp_path, ["max", "min"]))}
     assert "front" in pictures
     assert not {"front_1_3", "front_2_3"} & pictures
