@@ -8,9 +8,12 @@ import pytest
 import torch
 from ray import tune
 from ray.train import Checkpoint
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict_saver import save
 
 import gaudi_tune as train
-from gaudi_tune.training.session import open_session, report
+from gaudi_tune.base.files import is_disk_full
+from gaudi_tune.training.session import Sharded, open_session, report
 from tests.helpers.sessions import Collector, reports_of
 
 
@@ -78,3 +81,18 @@ def test_in_a_function_trainable_of_ray_tune_a_loop_is_a_single_worker(ray_here:
     (result,) = tune.Tuner(tune.with_resources(trainable, {"cpu": 1}), run_config=run_config).fit()
     assert result.metrics is not None
     assert (result.metrics["world_size"], result.metrics["begins"]) == (1, True)
+
+
+def test_a_full_disk_under_a_part_is_known_as_such_on_each_rank(tmp_path: Path) -> None:
+    """torch raises what is no Exception, and what other ranks raised has lost its causes."""
+    (tmp_path / "__0_0.distcp").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as caught:
+        Sharded(lambda folder: save({"weight": torch.ones(10_000)}, checkpoint_id=folder))(tmp_path)
+    assert is_disk_full(caught.value)
+    with pytest.raises(CheckpointException, match="Is a directory"):
+        Sharded(lambda folder: save({"weight": torch.ones(3)}, checkpoint_id=folder / "part"))(blocked(tmp_path))
+
+
+def blocked(folder: Path) -> Path:
+    (folder / "part" / "__0_0.distcp").mkdir(parents=True)
+    return folder
