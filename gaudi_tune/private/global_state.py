@@ -55,8 +55,8 @@ def torch_modes_and_hooks() -> dict[str, int]:
     from torch._C import _autograd
     from torch.overrides import _len_torch_function_stack  # type: ignore[attr-defined]
 
-    saved = _autograd._top_saved_tensors_default_hooks(True) is not None
-    numbers = {"modes": int(_len_torch_function_stack()), "hooks of saved tensors": int(saved)}
+    top_hooks = getattr(_autograd, "_top_saved_tensors_default_hooks", lambda _: None)(True)  # torch 2.7 has none
+    numbers = {"modes": int(_len_torch_function_stack()), "hooks of saved tensors": int(top_hooks is not None)}
     for module in (sys.modules["torch.nn.modules.module"], sys.modules["torch.optim.optimizer"]):
         hooks = {name: value for name, value in vars(module).items() if name.startswith("_global_")}
         numbers |= {name: len(value) for name, value in hooks.items() if isinstance(value, dict)}
