@@ -26,7 +26,7 @@ from typing import Any
 
 import psutil
 
-from gaudi_tune.base.files import STATE_LOG, STUDY_FILE
+from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE
 from gaudi_tune.storage.mirror import NOT_COPIED
 from gaudi_tune.storage.remote import Remote, address_below
@@ -138,7 +138,7 @@ def outlive(folder: Path, store: ObjectStore) -> int:
                 time.sleep(2 * DOWN_S)
         status = sweep.ended_with(ENDS_WITHIN_S)
     finally:
-        kill_all(sweep)
+        sweep.end()
     print(sweep.printed)
     return count_problems(folder, store, "cache-1", status)
 
@@ -155,8 +155,8 @@ def split(folder: Path, store: ObjectStore) -> int:
         first.wake()
         first_status, status = first.ended_with(ENDS_WITHIN_S), second.ended_with(ENDS_WITHIN_S)
     finally:
-        kill_all(first)
-        kill_all(second)
+        first.end()
+        second.end()
     print(first.printed, second.printed, sep="\n")
     said = "which has taken the sweep" in first.printed
     print(f"the first ended with status {first_status}, and {'said why' if said else 'did not say why'}")
@@ -168,7 +168,7 @@ def count_problems(folder: Path, store: ObjectStore, machine: str, status: int |
     (ended,) = folder.glob(f"{machine}/storage/*/sweep")
     summary = read_summary(ended)
     files = {str(file.relative_to(ended)): file for file in ended.rglob("*") if file.is_file()}
-    local = {name: file.read_bytes() for name, file in files.items() if not name.startswith((*NOT_COPIED, STUDY_FILE))}
+    local = {name: file.read_bytes() for name, file in files.items() if not name.startswith(NOT_COPIED)}
     there = store.objects("results/sweep/")
     lacks = local.keys() - there.keys()
     others = {name for name in local.keys() & there.keys() if store.read(f"results/sweep/{name}") != local[name]}
