@@ -74,7 +74,7 @@ def load(config: dict[str, Any]) -> None:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            total += float(loss)
+            total += loss.item()
         metrics = {"loss": total, "epoch": number, "error": total, "test_loss": total}
         write_down(config, number, metrics, saves=True)
         kept = {

@@ -1,4 +1,4 @@
-"""What happens to sweeps when things go wrong: 33 kinds of fault, each again and again, at random moments.
+"""What happens to sweeps when things go wrong: 31 kinds of fault, each again and again, at random moments.
 
 Sweeps of a tiny train loop run on stand-in HPUs. While all worker groups train, a fault is inflicted at a random
 moment, and when all train again, the next. Sweeps whose driver has ended go on with --resume. Afterwards every trial
