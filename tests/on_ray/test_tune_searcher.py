@@ -72,6 +72,34 @@ def test_a_sweep_that_ends_gets_no_proposal_unless_it_continues_after_all() -> N
     assert searcher.suggest("b")
 
 
+def test_it_waits_for_the_verdict_of_the_first_seeds_and_trains_more_if_that_is_open() -> None:
+    fed = Fed(trials=2, confirm=1, seeds=2, most_seeds=4)
+    searcher = searcher_of(fed.state)
+    number = 0
+
+    def train(*scores: float) -> list[int]:
+        """Train as many trials as there are scores, and return the trials of the search that they confirm."""
+        nonlocal number
+        configs: list[Any] = [searcher.suggest(f"id{number + place}") for place in range(1, len(scores) + 1)]
+        for place, config in enumerate(configs, start=number + 1):
+            fed.begin(place, **config)
+        assert searcher.suggest("none") is None and not searcher.proposer.is_finished, "the verdict is to come"
+        for score in scores:
+            number += 1
+            fed.report(number, 1, score)
+            fed.end(number)
+            searcher.ended(fed.state.trials[number])
+        return [config.get("confirms", 0) for config in configs]
+
+    assert train(0.1, 0.2) == [0, 0]
+    assert train(0.50, 0.52, 0.54, 0.56) == [1, 1, 2, 2]
+    configs: list[Any] = [searcher.suggest(f"id{place}") for place in range(7, 11)]
+    assert [config["confirms"] for config in configs] == [1, 1, 2, 2]
+    assert len({config["seed"] for config in configs}) == 2
+    assert not {config["seed"] for config in configs} & {fed.state.trials[3].config["seed"]}
+    assert searcher.suggest("none") == Searcher.FINISHED, "there are no more than these"
+
+
 def test_the_confirmation_comes_after_the_search_and_is_known_after_a_restart(tmp_path: Path) -> None:
     fed = Fed(trials=2, confirm=1, seeds=2)
     searcher = searcher_of(fed.state)
