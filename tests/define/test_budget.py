@@ -35,13 +35,32 @@ def test_a_budget_is_a_value() -> None:
         budget.epochs = 4  # type: ignore[misc]
 
 
-def test_the_grace_may_be_the_whole_budget_and_the_reduction_2() -> None:
-    assert Budget(epochs=3, grace=3).rungs() == []
-    assert Budget(epochs=16, reduction=2).rungs() == [1, 2, 4, 8]
-
-
 def test_the_reports_of_a_loop_that_counts_nothing_itself_are_counted() -> None:
     assert Budget(epochs=3).progress({"training_iteration": 2}) == 2
     in_steps = Budget(steps=100, eval_every=10)
     assert in_steps.progress({"training_iteration": 3}) == 30
     assert [in_steps.spent({"training_iteration": reports}) for reports in (9, 10)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("budget", "rungs"),
+    [
+        (Budget(epochs=27), [1, 3, 9]),
+        (Budget(epochs=33), [1, 3, 9]),
+        (Budget(epochs=34), [1, 3, 9, 27]),
+        (Budget(epochs=1), []),
+        (Budget(epochs=3, grace=3), []),
+        (Budget(epochs=2), [1]),
+        (Budget(steps=1000, eval_every=100), [100, 300]),  # 900 is too late to save much
+        (Budget(epochs=90), [1, 3, 9, 27]),
+        (Budget(epochs=90, grace=5), [5, 15, 45]),
+        (Budget(epochs=10, reduction=2), [1, 2, 4, 8]),
+        (Budget(epochs=10, grace=9), []),
+        (Budget(steps=100, eval_every=100), []),
+        (Budget(epochs=90, seconds=3600), [400, 1200]),
+        (Budget(epochs=90, seconds=3600, grace=60), [60, 180, 540, 1620]),
+        (Budget(steps=100, eval_every=100, seconds=1), []),
+    ],
+)
+def test_rungs_are_in_the_unit_of_the_budget(budget: Budget, rungs: list[int]) -> None:
+    assert budget.rungs() == rungs

@@ -149,29 +149,6 @@ def promoting(trials: int = 1000, objectives: Sequence[Objective] = (SCORE,)) ->
     return Sweep(PromotingHalving, objectives, trials=trials)
 
 
-@pytest.mark.parametrize(
-    ("budget", "rungs"),
-    [
-        (Budget(epochs=27), [1, 3, 9]),
-        (Budget(epochs=33), [1, 3, 9]),
-        (Budget(epochs=34), [1, 3, 9, 27]),
-        (Budget(epochs=1), []),
-        (Budget(epochs=2), [1]),
-        (Budget(steps=1000, eval_every=100), [100, 300]),  # 900 is too late to save much
-        (Budget(epochs=90), [1, 3, 9, 27]),
-        (Budget(epochs=90, grace=5), [5, 15, 45]),
-        (Budget(epochs=10, reduction=2), [1, 2, 4, 8]),
-        (Budget(epochs=10, grace=9), []),
-        (Budget(steps=100, eval_every=100), []),
-        (Budget(epochs=90, seconds=3600), [400, 1200]),
-        (Budget(epochs=90, seconds=3600, grace=60), [60, 180, 540, 1620]),
-        (Budget(steps=100, eval_every=100, seconds=1), []),
-    ],
-)
-def test_rungs_are_in_the_unit_of_the_budget(budget: Budget, rungs: list[int]) -> None:
-    assert budget.rungs() == rungs
-
-
 def test_with_a_budget_in_seconds_trials_are_compared_by_time_and_end_by_either() -> None:
     budget = Budget(epochs=9, seconds=90)  # rungs at 10 and 30
     sweep = Sweep(SuccessiveHalving, budget=budget)
