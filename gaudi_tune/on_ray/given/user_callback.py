@@ -40,7 +40,7 @@ class UserCallback(KeptInProcess, tune.Callback):
     def kept_state(self) -> bytes | None:
         """Return what a resumed sweep gives the callback, pickled; None if it has no state that can be kept."""
         state = self._call("get_state")
-        return None if state is None else self._guarded.call("keeping its state", cloudpickle.dumps, state)
+        return None if state is None else self._guarded.call("get_state", cloudpickle.dumps, state)
 
     def restore_state(self, state: bytes) -> None:
         """Give the callback what :meth:`kept_state` returned."""
