@@ -2,13 +2,14 @@
 
 Random weights, random data in memory, bfloat16. Each network is trained in turn by the shared loop, by a loop written
 by hand with a DataLoader, by that loop with batches that are on the device already, and by one as one would write it
-for the card: on the device already, compiled (where there is a C compiler), images with channels last, fused
-optimizers, TF32 and the fastest of cuDNN's algorithms. Prints a line for each network as it goes: samples a second,
-milliseconds of CPU time of the training thread a step, the device's utilisation in percent (NVML; null where there is
-none), ``ratio``, the shared loop's speed over that of the loop by hand, and ``ratio_card``, over that of the loop for
-the card. Prints, last, a JSON object with all of them. ``--small`` takes small networks, for a try on a CPU.
+for the card: on the device already, images with channels last, fused optimizers, TF32, the fastest of cuDNN's
+algorithms and, with ``--compiled``, compiled, which takes its time before the first figure. Prints a line for each
+network as it goes: samples a second, milliseconds of CPU time of the training thread a step, the device's utilisation
+in percent (NVML; null where there is none), ``ratio``, the shared loop's speed over that of the loop by hand, and
+``ratio_card``, over that of the loop for the card. Prints, last, a JSON object with all of them. ``--small`` takes
+small networks, for a try on a CPU.
 
-    python -m tests.tools.benchmarks.full_size [--small] [--seconds 20] [network ...]
+    python -m tests.tools.benchmarks.full_size [--small] [--compiled] [--seconds 20] [network ...]
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import argparse
 import copy
 import importlib
 import json
-import shutil
 import statistics
 import threading
 import time
@@ -152,7 +152,9 @@ def task_of(size: Size, config: Any) -> Task:
 class ByHand:
     """A loop written for one network and one device."""
 
-    def __init__(self, task: Task, config: TrainingConfig, *, resident: bool, for_card: bool = False) -> None:
+    def __init__(
+        self, task: Task, config: TrainingConfig, *, resident: bool, for_card: bool = False, compiled: bool = False
+    ) -> None:
         self.task, self.config, self.device = task, config, worker_device()
         self.prepare: Callable[[Batch], Batch] = task.prepare or (lambda batch: batch)
         self.model = copy.deepcopy(task.model).to(self.device)
@@ -161,7 +163,7 @@ class ByHand:
             self.model = self.model.to(memory_format=torch.channels_last)
             self.prepare = preparation(config, torch.channels_last)  # type: ignore[arg-type]
         self.optimizer = config.make_optimizer(self.model, self.device)
-        if for_card and shutil.which("cc"):
+        if compiled:
             self.model.compile(dynamic=False)
         pins = DEVICE_TYPES[self.device.type].pins_memory
         loader: DataLoader[Any] = DataLoader(
@@ -282,15 +284,15 @@ def steps_in(size: Size, seconds: float) -> int:
     return max(3, min(200, int(seconds / (4 * ROUNDS) / ((time.perf_counter() - began) / 3))))
 
 
-def compare(size: Size, seconds: float) -> dict[str, Any]:
-    """Train with the three loops, and return their figures."""
+def compare(size: Size, seconds: float, *, compiled: bool) -> dict[str, Any]:
+    """Train with the four loops, and return their figures."""
     figures = Figures(size.batch, steps_in(size, seconds))
     config = config_of(size, figures.steps)
     task = task_of(size, config)
     others = {
         "by_hand": ByHand(task, config, resident=False),
         "on_device": ByHand(task, config, resident=True),
-        "for_card": ByHand(task, config, resident=True, for_card=True),
+        "for_card": ByHand(task, config, resident=True, for_card=True, compiled=compiled),
     }
     train_round = loop._Trial.train_to_next_report
 
@@ -307,13 +309,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--seconds", type=float, default=20, help="for each network, without its start")
+    parser.add_argument("--compiled", action="store_true", help="the loop for the card compiles its network")
     parser.add_argument("networks", nargs="*", help="recipes; all by default")
     given = parser.parse_args()
     sizes = SMALL if given.small else FULL
     results = {}
     for name, size in sizes.items():
         if not given.networks or size.recipe in given.networks:
-            results[name] = compare(size, given.seconds)
+            results[name] = compare(size, given.seconds, compiled=given.compiled)
             print(name, json.dumps(results[name]), flush=True)
     device = worker_device().type
     card = torch.cuda.get_device_name() if device == "cuda" else device

@@ -11,7 +11,9 @@ The parts run one after the other, each in a process, and end at their limits, s
 - ``tests``: those marked ``cuda``;
 - ``recipe``: the sample recipe of BERT, 8 trials;
 - ``networks``: ``tests/tools/benchmarks/full_size.py``, the networks of the five recipes at full size;
-- ``turnaround``: ``tests/tools/benchmarks/trial_turnaround.py``, in three ways, the slowest last.
+- ``turnaround``: ``tests/tools/benchmarks/trial_turnaround.py``, in three ways, the slowest last;
+- ``compiled``, in neither half: the networks again, beside a loop that is compiled, for which nobody knows how long a
+  card's compiler takes. On 2 busy cores a small network took minutes.
 
 What a part prints is in the folder of ``--out`` as it comes, as ``PART.txt``, and how the parts ended in
 ``parts.json``; sweeps are in a temporary folder. A table of all parts is printed last. With ``--device cpu`` everything
@@ -90,6 +92,7 @@ def parts_on(device: str, sweeps: Path) -> dict[str, Part]:
         "recipe": Part(140, recipe.split()),
         "networks": Part(170, networks.split()),
         "turnaround": Part(180, turnaround.split()),
+        "compiled": Part(400, [*networks.split(), "--compiled"]),
     }
 
 

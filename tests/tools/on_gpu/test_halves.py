@@ -15,7 +15,7 @@ from tests.tools.on_gpu.__main__ import END_S, HALF_S, HALVES, Part, parts_on
 def test_a_half_ends_in_time_also_if_each_part_is_late(half: int) -> None:
     parts = parts_on("cuda", Path("sweeps"))
     assert sum(parts[name].limit_s + 3 * END_S for name in HALVES[half]) <= HALF_S
-    assert {name for names in HALVES.values() for name in names} == set(parts)
+    assert {name for names in HALVES.values() for name in names} == {*parts} - {"compiled"}
 
 
 @pytest.mark.processes
