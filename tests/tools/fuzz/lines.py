@@ -11,8 +11,8 @@ from tests.tools.fuzz.values import changed_text, shown
 
 NUMBERS: dict[str, str] = {
     "epochs": "5", "steps": "100", "eval_every": "10", "seconds": "60", "num_samples": "8", "patience": "4",
-    "grace": "2", "seeds": "3", "reduction": "3", "confirm": "2", "seed": "7", "trial_seed": "7", "same_errors": "4",
-    "retries": "2", "workers_per_trial": "1",
+    "grace": "2", "seeds": "3", "most_seeds": "6", "reduction": "3", "confirm": "2", "seed": "7", "trial_seed": "7",
+    "same_errors": "4", "retries": "2", "workers_per_trial": "1",
 }  # fmt: skip
 """Options that are whole numbers, with a value of each."""
 DECIMALS = {"time_budget": "1.5", "target": "0.25", "hang_minutes": "30.5", "checkpoint_minutes": "2.5"}
