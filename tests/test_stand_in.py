@@ -396,6 +396,23 @@ def test_every_recipe_trains_on_it_and_none_if_its_batches_stay_on_the_cpu(tmp_p
     assert all("RuntimeError" in line and "hpu" in line for line in forgotten), forgotten
 
 
+LLM = """
+from experiments.tune_llm import EXPERIMENT
+from tests.helpers.sessions import reports_of
+recipe = EXPERIMENT.recipes["sample"]
+small = {"train_samples": 24, "val_samples": 5, "batch_size": 8, "epochs": 1}
+small |= {"compile": False, "mixed_precision": "off"}
+(report,) = reports_of(EXPERIMENT.train_loop, {**recipe.settings(), **recipe.baseline, **small})
+print("perplexity", report["val_perplexity"] > 1)
+"""
+
+
+def test_a_language_model_trains_on_it(tmp_path: Path) -> None:
+    environment = {"HABANA_VISIBLE_MODULES": "0", "HLS_MODULE_ID": "0", "PT_HPU_LAZY_MODE": "0"}
+    printed = forked_output_of(LLM, tmp_path, **environment).splitlines()
+    assert printed[-1] == "perplexity True", printed
+
+
 def test_a_process_may_end_right_after_a_backward_pass(tmp_path: Path) -> None:
     code = """
 import sys

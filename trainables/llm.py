@@ -131,7 +131,7 @@ def train_loop(config: dict[str, Any]) -> None:
         test_data=data.split("test", llm) if llm.hold_out else None,
         loss=lambda losses, batch: (losses.sum(), _learned(batch).sum()),
         count=lambda batch: _learned(batch).sum(),
-        predict=lambda losses, batch: (losses.double().sum(dim=1), _learned(batch).sum(dim=1)),
+        predict=lambda losses, batch: (losses.sum(dim=1), _learned(batch).sum(dim=1)),
         metrics={VAL_PERPLEXITY: perplexity},
         describe=partial(_describe, model, data.tokenizer, llm.sharding),
         restore=partial(_restore, model),
@@ -263,7 +263,7 @@ def perplexity(losses: Values, tokens: Values) -> float:
     """Return e to the power of the mean loss, from sums of each sample."""
     import numpy as np
 
-    return float(np.exp(losses.sum() / tokens.sum()))
+    return float(np.exp(losses.sum(dtype=np.float64) / tokens.sum()))
 
 
 def _with_adapter(config: LlmConfig) -> PeftModel:
