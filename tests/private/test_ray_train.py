@@ -6,12 +6,14 @@ import asyncio
 import inspect
 import pickle
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import psutil
 import pytest
 import ray.train
 import ray.tune
@@ -168,14 +170,15 @@ def test_an_address_belongs_to_a_network_interface_of_this_host() -> None:
     assert interface_of("192.0.2.1") is None  # no host has it
 
 
-ON_LOOPBACK = """
-import os, psutil, socket, torch.distributed as dist
+MEETING = """
+import os, psutil, socket, sys, torch.distributed as dist
 from gaudi_tune.private.ray_train_torch import store_at
 with socket.socket() as free:
     free.bind(("", 0))
     port = free.getsockname()[1]
-store = store_at("127.0.0.1", port, 1)
-os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
+name, address = sys.argv[1:]
+store = store_at(address, port, 1)
+os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port), GLOO_SOCKET_IFNAME=name)
 dist.init_process_group("gloo", rank=0, world_size=1)
 del store
 dist.new_group([0])
@@ -185,11 +188,21 @@ print({address.ip for address in listening}, port in {address.port for address i
 """
 
 
+CARDS = [
+    pytest.param(name, entry.address, id=name)
+    for name, entries in psutil.net_if_addrs().items()
+    for entry in entries
+    if entry.family == socket.AF_INET
+]
+"""This machine's network cards and their addresses; loopback is one of them."""
+
+
 @pytest.mark.processes
-def test_the_process_group_of_one_node_listens_on_loopback_alone() -> None:
-    command = [sys.executable, "-c", ON_LOOPBACK]
+@pytest.mark.parametrize(("name", "address"), CARDS[:2])
+def test_a_process_group_listens_at_the_address_where_its_ranks_meet_alone(name: str, address: str) -> None:
+    command = [sys.executable, "-c", MEETING, name, address]
     done = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
-    assert done.stdout == "{'127.0.0.1'} True\n", done.stderr
+    assert done.stdout == f"{{'{address}'}} True\n", done.stderr
 
 
 def test_a_torch_trainer_adds_its_config_to_what_it_is_made_of() -> None:

@@ -33,15 +33,16 @@ def train_loop(config):
 
 main(Experiment(train_loop=train_loop, space={"x": tune.uniform(-1.0, 1.0)}, metric="loss"))
 """
-STARTED, AGAIN = "logs    ", "trying again"
-"""What a sweep prints once its Ray runs, and when Ray has not started."""
+STARTED, AGAIN = "] starting ", "trying again"
+"""What a sweep prints once its Ray runs and it has begun, and when Ray has not started."""
 
 
 def start(folder: Path, number: int) -> subprocess.Popen[str]:
     """Start a sweep."""
     options = ["--name", f"start-{number}", "--device", "cpu", "--num-samples", "1", "--epochs", "1000"]
     return subprocess.Popen(
-        [sys.executable, "-u", str(folder / "script.py"), *options, "--storage", str(folder / "results")],
+        [sys.executable, "-u", str(folder / "script.py"), *options, "--storage", str(folder / "results"),
+         "--tracking-uri", f"sqlite:///{folder}/mlflow.db"],
         cwd=PROJECT_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
 
@@ -52,7 +53,7 @@ def seconds_of_start(sweep: subprocess.Popen[str], began: float) -> float:
     printed, took = "", math.inf
     for line in sweep.stdout:
         printed += line
-        if line.startswith(STARTED):
+        if STARTED in line:
             took = time.monotonic() - began
             sweep.send_signal(signal.SIGTERM)
     status, tries = sweep.wait(), 1 + printed.count(AGAIN)
