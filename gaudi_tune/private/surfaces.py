@@ -34,7 +34,7 @@ TESTED = {
     "ray": ("2.53", "2.54", "2.55", "2.56", "2.57", "2.58", "2.60"),
     "optuna": ("4.5", "5.0"),
     "mlflow": ("3.5", "3.17"),
-    "torch": ("2.10", "2.11", "2.15"),
+    "torch": ("2.7", "2.10", "2.11", "2.15"),
 }
 """The minor versions that the tests have run with."""
 Arguments = ParamSpec("Arguments")
