@@ -2,7 +2,7 @@
 
     python -m tests.tools.agree.real [--kinds WORD ...] [--kills 1] [--seed 0]
 
-Takes about a minute for each sweep, and as much for each kill.
+Nobody has run it to its end yet.
 """
 
 from __future__ import annotations

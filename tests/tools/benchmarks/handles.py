@@ -1,8 +1,8 @@
 """What a sweep of 1,000 short trials holds on to: descriptors, threads, memory and temporary files.
 
 Counts them for each kind of process after a tenth of the trials and after all of them, and prints both. What a sweep
-keeps for each trial on purpose, the driver has in memory; all else should stay as it is. Takes a minute on 2 quiet
-cores.
+keeps for each trial on purpose, the driver has in memory; all else should stay as it is. Nobody has run it
+to its end yet.
 
     python -m tests.tools.benchmarks.handles [--trials 1000]
 """

@@ -3,7 +3,7 @@
     python -m tests.tools.faults.starts [--starts 20] [--at-once 3] [--busy 4]
 
 Each is ended with SIGTERM once its Ray runs, and must end as sweeps do. Prints how long each start took and how often
-it was tried again, and exits with 1 if one did not start. Twenty take about ten minutes on 2 cores.
+it was tried again, and exits with 1 if one did not start. Twenty took two minutes on 2 cores.
 """
 
 from __future__ import annotations
