@@ -15,7 +15,7 @@ from gaudi_tune.sweep.record.events import CTRL_C
 from gaudi_tune.sweep.record.outcome import failure_of
 from gaudi_tune.sweep.record.trial_state import TrialState
 
-START_AGAIN = "fix that, then start a new sweep"
+START_AGAIN = "fix what made the trials fail, then start a new sweep; this one has nothing to continue"
 """What to do after a sweep that :func:`is_useless`."""
 
 

@@ -269,7 +269,7 @@ def test_a_sweep_whose_trials_have_all_failed_is_listed_as_failed(
     summary = json.loads(plan.summary_file.read_text())
     write_summary(plan.summary_file, {**summary, "complete": True, "failed": "all of it: ..."})
     assert said(capsys, "ls", str(storage)).splitlines()[1].endswith("max score  failed")
-    assert "next        fix that, then start a new sweep" in said(capsys, "show", str(plan.folder))
+    assert "next        fix what made the trials fail, then start a new sweep; this one has nothing to continue" in said(capsys, "show", str(plan.folder))
 
 
 def test_a_sweep_is_shown_with_why_trials_failed(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -286,4 +286,4 @@ def test_a_sweep_of_which_all_trials_failed_is_to_be_begun_again(
     summary = json.loads(plan.summary_file.read_text())
     assert "--resume alike" in said(capsys, "show", str(plan.folder)), "a trial has a value"
     write_summary(plan.summary_file, {**summary, "best": None, "counts": {"failed": 1}})
-    assert "\nnext        fix that, then start a new sweep\n" in said(capsys, "show", str(plan.folder))
+    assert "\nnext        fix what made the trials fail, then start a new sweep; this one has nothing to continue\n" in said(capsys, "show", str(plan.folder))
