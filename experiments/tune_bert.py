@@ -44,7 +44,7 @@ EXPERIMENT = Experiment(
     check=bert.check,
     load_line='from trainables.bert import load_model; model, tokenizer = load_model("{checkpoint}")',
     predictor=bert.predictor,
-    imports=("transformers.modeling_utils",),
+    imports=("transformers.modeling_utils", "evaluate"),
     display_params=("lr", "optimizer", "batch_size"),
     scale_lr=True,
 )

@@ -38,7 +38,7 @@ EXPERIMENT = Experiment(
     check=resnet.check_resnet,
     load_line='from trainables.resnet import load_model; model, classes = load_model("{checkpoint}")',
     predictor=resnet.predictor,
-    imports=("torchvision",),
+    imports=("torchvision", "evaluate"),
     display_params=("lr", "optimizer", "batch_size"),
     scale_lr=True,
 )

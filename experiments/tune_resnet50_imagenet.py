@@ -41,7 +41,7 @@ EXPERIMENT = Experiment(
     check=resnet50_imagenet.check,
     load_line='from trainables.resnet import load_model; model, classes = load_model("{checkpoint}")',
     predictor=resnet.predictor,
-    imports=("torchvision",),
+    imports=("torchvision", "evaluate"),
     display_params=("lr", "batch_size", "weight_decay"),
     scale_lr=True,
     per_worker=("batch_size",),

@@ -38,7 +38,7 @@ EXPERIMENT = Experiment(
     check=vit.check,
     load_line='from trainables.vit import load_model; model, classes = load_model("{checkpoint}")',
     predictor=vit.predictor,
-    imports=("torchvision", "transformers.modeling_utils"),
+    imports=("torchvision", "transformers.modeling_utils", "evaluate"),
     display_params=("lr", "optimizer", "batch_size"),
     scale_lr=True,
     per_worker=("batch_size",),

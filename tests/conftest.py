@@ -110,7 +110,7 @@ def ray_here() -> Iterator[None]:
         for variable, value in ENVIRONMENT.items():
             patch.setenv(variable, value)
         patch.setenv("PYTHONPATH", str(PROJECT_ROOT))  # workers import the loops in tests.helpers.loops
-        modules = ["torchvision", "transformers.modeling_utils"]
+        modules = ["torchvision", "transformers.modeling_utils", "evaluate"]
         fork_server = ForkServer(modules, {**os.environ, "OMP_NUM_THREADS": "1"})
         with temporary_environment({FORK_SERVER: fork_server.address}), lean_ray():
             ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)

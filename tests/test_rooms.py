@@ -40,7 +40,7 @@ BUDGETS = {
     "integrations": 151,
     "data": 1730,
     "storage": 441,
-    "recipes": 1240,
+    "recipes": 1272,
     "training": 670,
     "devices": 1036,
     "base": 570,

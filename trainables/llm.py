@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from gaudi_tune.recipes.loading import Batch
-    from gaudi_tune.recipes.metrics import Values
 
 VAL_PERPLEXITY = "val_perplexity"
 """Perplexity of the held-out answers: e to the power of the mean loss of their tokens."""
@@ -132,7 +131,7 @@ def train_loop(config: dict[str, Any]) -> None:
         loss=lambda losses, batch: (losses.sum(), _learned(batch).sum()),
         count=lambda batch: _learned(batch).sum(),
         predict=lambda losses, batch: (losses.sum(dim=1), _learned(batch).sum(dim=1)),
-        metrics={VAL_PERPLEXITY: perplexity},
+        metrics={VAL_PERPLEXITY: Perplexity},
         describe=partial(_describe, model, data.tokenizer, llm.sharding),
         restore=partial(_restore, model),
         sharded=llm.sharding == "full",
@@ -259,11 +258,12 @@ def predictor(checkpoint: Path) -> Answers:
     return Answers(*load_model(checkpoint))
 
 
-def perplexity(losses: Values, tokens: Values) -> float:
-    """Return e to the power of the mean loss, from sums of each sample."""
-    import numpy as np
+class Perplexity:
+    """A metric of losses, summed for each sample, and of the numbers of their tokens."""
 
-    return float(np.exp(losses.sum(dtype=np.float64) / tokens.sum()))
+    def compute(self, predictions: torch.Tensor, references: torch.Tensor) -> dict[str, float]:
+        """Return e to the power of the mean loss. The tensors are on the host, which has float64."""
+        return {"perplexity": float((predictions.double().sum() / references.sum()).exp())}
 
 
 def _with_adapter(config: LlmConfig) -> PeftModel:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -48,6 +48,9 @@ from gaudi_tune.recipes.weight_average import WeightAverage
 from gaudi_tune.training.checkpoint import INTERVAL, TRAINED_MODEL, read_state, write_state
 from gaudi_tune.training.fresh_start import seed_everything
 from gaudi_tune.training.session import Sharded, get_checkpoint, get_context, report, save_if_asked, trial_folder
+
+if TYPE_CHECKING:
+    from evaluate import Metric
 
 Loss = Callable[[torch.Tensor, Batch], tuple[torch.Tensor, torch.Tensor | int]]
 """A function of a model's outputs and the batch. It returns the loss, summed over all predictions, and their number:
@@ -89,11 +92,11 @@ class Task:
     micro-batch and worker does."""
     predict: Callable[[torch.Tensor, Batch], tuple[torch.Tensor, torch.Tensor]] = classes_of
     """Returns equally many predictions and references for the metrics, integers or floats."""
-    metrics: Mapping[str, Callable[[metrics.Values, metrics.Values], float]] = field(
-        default_factory=lambda: {names.VAL_ACCURACY: metrics.accuracy}
+    metrics: Mapping[str, Callable[[], Metric]] = field(
+        default_factory=lambda: {names.VAL_ACCURACY: metrics.accuracy_metric}
     )
-    """The metrics by their names in reports: functions of predictions and references, which rank 0 calls with those of
-    all ranks."""
+    """Functions that make the metrics, such as a subclass of ``evaluate.Metric``, by the names of the metrics in
+    reports. A metric is one number. It is computed on rank 0, over the predictions of all ranks."""
     describe: Callable[[Path], None] | None = None
     """Writes to a checkpoint what is needed to build the model again, besides its state."""
     restore: Callable[[Path], None] | None = None
@@ -393,8 +396,12 @@ class _Trial:
             scores[names.VAL_TOP5_ACCURACY] = int(metrics.sum_over_ranks(top5_correct)) / count
         gathered = [metrics.gather_over_ranks(torch.cat(parts)) for parts in (predictions, references)]
         if self.rank == 0:
-            values = [tensor.cpu().numpy() for tensor in gathered]
-            scores |= {name: float(metric(*values)) for name, metric in self.metrics.items()}
+            predicted, expected = (values.cpu() for values in gathered)
+            for name, make_metric in self.metrics.items():
+                result = make_metric().compute(predictions=predicted, references=expected)
+                if len(result) != 1:
+                    raise ValueError(f"the metric {name!r} must be one number, but gives {', '.join(result)}")
+                scores[name] = float(*result.values())
         return scores
 
     def _passes(self, loader: Loader, pad_to: int) -> Iterator[tuple[Batch, int]]:

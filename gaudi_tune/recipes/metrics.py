@@ -2,44 +2,81 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
 from gaudi_tune.base import names
 
-Values: TypeAlias = npt.NDArray[Any]
-"""Predictions or references, of shape (n,)."""
+if TYPE_CHECKING:
+    from evaluate import Metric
 
 
-def accuracy(predictions: Values, references: Values) -> float:
-    """Return the share of correct predictions.
+@cache
+def accuracy_metric() -> Metric:
+    """Return the metric for the share of correct predictions."""
+    return _class_metric(
+        "Share of predictions equal to their reference.",
+        lambda references, predictions: np.mean(predictions == references),
+    )
 
-    >>> accuracy(np.array([1, 2, 3]), np.array([1, 2, 0]))
-    0.6666666666666666
-    """
-    return float(np.mean(predictions == references))
 
-
-def balanced_accuracy(predictions: Values, references: Values) -> float:
-    """Return the mean over the references' classes of the share that is predicted correctly."""
+@cache
+def balanced_accuracy_metric() -> Metric:
+    """Return the metric for the mean over the references' classes of the share that is predicted correctly."""
     from sklearn.metrics import recall_score
 
     # sklearn's balanced_accuracy_score is the same, but warns of each class that is predicted and is not a reference.
-    return float(recall_score(references, predictions, average="macro", labels=np.unique(references)))
+    return _class_metric(
+        "Mean of the recalls of the references' classes.",
+        lambda references, predictions: recall_score(
+            references, predictions, average="macro", labels=np.unique(references)
+        ),
+    )
 
 
-def macro_f1(predictions: Values, references: Values) -> float:
-    """Return the mean of F1 over all classes among the predictions and references."""
+@cache
+def macro_f1_metric() -> Metric:
+    """Return the metric for the mean of F1 over all classes among the predictions and references."""
     from sklearn.metrics import f1_score
 
-    return float(f1_score(references, predictions, average="macro", zero_division=0))
+    return _class_metric(
+        "Mean of the classes' F1.",
+        lambda references, predictions: f1_score(references, predictions, average="macro", zero_division=0),
+    )
 
 
-BALANCED_METRICS = {names.VAL_BALANCED_ACCURACY: balanced_accuracy, names.VAL_MACRO_F1: macro_f1}
+def _class_metric(description: str, score: Callable[[Any, Any], Any]) -> Metric:
+    """Return a metric that computes ``score(references, predictions)``; ``evaluate.load`` would need the hub."""
+    # Imported here, since not every process computes metrics: evaluate imports transformers' pipelines, which takes 2 s
+    # where the model is not one of transformers. The experiments have the fork server import it.
+    import datasets
+    import evaluate
+
+    class OfClasses(evaluate.Metric):
+        def _info(self) -> Any:
+            features = {"predictions": datasets.Value("int64"), "references": datasets.Value("int64")}
+            return evaluate.MetricInfo(
+                description=description,
+                citation="",
+                inputs_description="predictions, references: class indices, equally many",
+                features=datasets.Features(features),
+            )
+
+        def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
+            return {"score": float(score(np.asarray(references), np.asarray(predictions)))}
+
+    return OfClasses(keep_in_memory=True)
+
+
+BALANCED_METRICS: dict[str, Callable[[], Metric]] = {
+    names.VAL_BALANCED_ACCURACY: balanced_accuracy_metric,
+    names.VAL_MACRO_F1: macro_f1_metric,
+}
 """The metrics that ``balanced_metrics`` adds to those of a task."""
 
 

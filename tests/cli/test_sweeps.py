@@ -20,7 +20,7 @@ from gaudi_tune.cli.commands import main
 from gaudi_tune.cli.sweeps import list_sweeps
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.plan.planner import make_plan
-from gaudi_tune.show.result import result_lines
+from gaudi_tune.show.result import START_AGAIN, result_lines
 from gaudi_tune.show.summary import reopen_summary, summarise, write_summary
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE
 from gaudi_tune.show.trackers.records import SWEEP, BeginSweep, to_line
@@ -269,7 +269,7 @@ def test_a_sweep_whose_trials_have_all_failed_is_listed_as_failed(
     summary = json.loads(plan.summary_file.read_text())
     write_summary(plan.summary_file, {**summary, "complete": True, "failed": "all of it: ..."})
     assert said(capsys, "ls", str(storage)).splitlines()[1].endswith("max score  failed")
-    assert "next        fix what made the trials fail, then start a new sweep; this one has nothing to continue" in said(capsys, "show", str(plan.folder))
+    assert f"next        {START_AGAIN}" in said(capsys, "show", str(plan.folder))
 
 
 def test_a_sweep_is_shown_with_why_trials_failed(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -286,4 +286,4 @@ def test_a_sweep_of_which_all_trials_failed_is_to_be_begun_again(
     summary = json.loads(plan.summary_file.read_text())
     assert "--resume alike" in said(capsys, "show", str(plan.folder)), "a trial has a value"
     write_summary(plan.summary_file, {**summary, "best": None, "counts": {"failed": 1}})
-    assert "\nnext        fix what made the trials fail, then start a new sweep; this one has nothing to continue\n" in said(capsys, "show", str(plan.folder))
+    assert f"\nnext        {START_AGAIN}\n" in said(capsys, "show", str(plan.folder))

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import datasets
+import evaluate
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -18,7 +20,7 @@ from gaudi_tune.devices.cpu import CPU
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.recipes.loading import Batch
 from gaudi_tune.recipes.loop import Task, classes_of, train
-from gaudi_tune.recipes.metrics import accuracy
+from gaudi_tune.recipes.metrics import accuracy_metric
 from gaudi_tune.training.fresh_start import fresh_start
 from gaudi_tune.training.session import open_session
 from tests.helpers.sessions import Collector, reports_of
@@ -26,6 +28,19 @@ from tests.helpers.small_task import SmallConfig
 
 IGNORED = -100
 TOKENS, LENGTH = 11, 7
+
+
+class R2(evaluate.Metric):
+    """The share of the references' variance that is explained."""
+
+    def _info(self) -> Any:
+        features = {"predictions": datasets.Value("float32"), "references": datasets.Value("float32")}
+        return evaluate.MetricInfo(
+            description="", citation="", inputs_description="", features=datasets.Features(features)
+        )
+
+    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
+        return {"r2": float(r2_score(references, predictions))}
 
 
 class Samples(Dataset[Any]):
@@ -63,7 +78,7 @@ def regression(config: SmallConfig) -> Task:
         val_data=lines(131),
         loss=squared_error,
         predict=lambda outputs, batch: (outputs, batch["targets"]),
-        metrics={"val_r2": lambda predictions, references: r2_score(references, predictions)},
+        metrics={"val_r2": R2},
     )
 
 
@@ -98,7 +113,7 @@ def language_model(config: SmallConfig) -> Task:
         val_data=sentences(131),
         loss=loss_of_tokens,
         predict=tokens_of,
-        metrics={"val_token_accuracy": accuracy},
+        metrics={"val_token_accuracy": accuracy_metric},
     )
 
 
@@ -195,6 +210,18 @@ def test_the_larger_label_of_a_mixture_counts() -> None:
     outputs = torch.tensor([[0.1, 0.9], [0.8, 0.2]])
     predicted, expected = classes_of(outputs, {"labels": torch.tensor([[0.7, 0.3], [0.6, 0.4]])})
     assert (predicted.tolist(), expected.tolist()) == ([1, 0], [0, 0])
+
+
+def test_a_metric_of_two_numbers_is_refused() -> None:
+    class Two(R2):
+        def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
+            return {"r2": 0.0, "mse": 0.0}
+
+    config = SmallConfig(epochs=1)
+    task = regression(config)
+    task = Task(**{**task.__dict__, "metrics": {"val_r2": Two}})
+    with open_session(Collector()), pytest.raises(ValueError, match="'val_r2' must be one number, but gives r2, mse"):
+        train(task, config)
 
 
 def test_a_loss_that_is_not_finite_leaves_the_metrics_nan() -> None:
