@@ -41,7 +41,7 @@ BUDGETS = {
     "data": 1730,
     "storage": 441,
     "recipes": 1272,
-    "training": 670,
+    "training": 680,
     "devices": 1036,
     "base": 570,
     "private": 1350,

@@ -12,6 +12,7 @@ The same loop runs unchanged in three places, and these functions detect where t
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -64,8 +65,18 @@ class WrittenCheckpoint:
     folder: Path
 
     def __call__(self, directory: Path) -> None:
-        """Copy the checkpoint."""
-        shutil.copytree(self.folder, directory, dirs_exist_ok=True)
+        """Copy the checkpoint. Where several ranks have a file of one name, as of a random state, rank 0's counts."""
+        shutil.copytree(self.folder, directory, dirs_exist_ok=True, copy_function=_copy_whole)
+
+
+def _copy_whole(source: str, target: str) -> None:
+    """Copy a file that other ranks may be copying to the same place: two that write into one file would tear it."""
+    partial_file = Path(f"{target}.{os.getpid()}.partial")
+    shutil.copy2(source, partial_file)
+    if get_context().get_world_rank() == 0 or not Path(target).exists():
+        partial_file.replace(target)
+    else:
+        partial_file.unlink()
 
 
 @dataclass(frozen=True)

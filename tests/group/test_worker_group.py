@@ -163,12 +163,12 @@ def test_a_sharded_language_model_trains_as_a_whole_one_at_any_width(group: Any,
 
 
 def test_parts_that_ranks_report_to_ray_train_are_put_together(group: Any, tmp_path: Path) -> None:
-    """Also at a report without any, for which each rank keeps its own."""
+    """Also at a report without any, for which each rank keeps its own. Of files with one name it is rank 0's, whole."""
     group.start_trial({"loop": "writing_parts"}, None)
     group.save(str(tmp_path / "1"))
     group.next_report()
     group.save(str(tmp_path / "2"))
-    parts = {f"part-{rank}": f"of rank {rank}" for rank in range(group.width)}
+    parts = {"random": "0" * 2**22, **{f"part-{rank}": f"of rank {rank}" for rank in range(group.width)}}
     for saved in (tmp_path / "1", tmp_path / "2"):
         assert {file.name: file.read_text() for file in saved.iterdir()} == parts
 

@@ -296,10 +296,12 @@ def writing_now_and_then(config: dict[str, Any]) -> None:
 
 
 def writing_parts(config: dict[str, Any]) -> None:
-    """Report two epochs as in Ray Train: with the first, each rank gives a folder with its part, which is then gone."""
+    """Report two epochs as in Ray Train: with the first, each rank gives a folder with its part
+    and its state, which is then gone."""
     rank = get_context().get_world_rank()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, f"part-{rank}").write_text(f"of rank {rank}")
+        Path(folder, "random").write_text(str(rank) * 2**22)  # as large as a state, in the same place on each rank
         ray.train.report({"epoch": 1}, checkpoint=Checkpoint.from_directory(folder))
     ray.train.report({"epoch": 2})
 
