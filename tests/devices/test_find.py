@@ -122,7 +122,7 @@ def test_a_kind_that_torch_knows_needs_no_method(monkeypatch: pytest.MonkeyPatch
 def test_a_kind_of_device_is_one_short_module_and_nothing_else_asks_for_kinds() -> None:
     room = PROJECT_ROOT / "gaudi_tune" / "devices"
     for module in ("device", "worker_side", *DEVICE_TYPES):
-        assert len((room / f"{module}.py").read_text().splitlines()) < 170, module
+        assert len((room / f"{module}.py").read_text().splitlines()) < 180, module
     asks = re.compile(r"""kind [!=]= "(hpu|cuda|cpu)"|torch\.(cuda|hpu|xpu)\.""")
     for folder in ("gaudi_tune", "experiments", "search_spaces", "trainables"):
         for file in (PROJECT_ROOT / folder).rglob("*.py"):
