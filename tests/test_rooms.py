@@ -44,7 +44,7 @@ BUDGETS = {
     "training": 680,
     "devices": 1036,
     "base": 570,
-    "private": 1350,
+    "private": 1360,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""

@@ -17,6 +17,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.tune.experiment import Trial
 from ray.tune.logger import JsonLoggerCallback
 
+from gaudi_tune.base.files import is_disk_full, retry_while_disk_is_full
 from gaudi_tune.private.surfaces import holds, part
 
 with suppress(ImportError, AttributeError):
@@ -169,8 +170,17 @@ class _JsonLogger(JsonLoggerCallback):
         self._max_open_files = max_open_files
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
-        """Write a report. If too many files are open, close the least recently written one."""
-        super().log_trial_result(iteration, trial, result)
+        """Write a report. If too many files are open, close the least recently written one.
+
+        While the disk is full, Tune waits: an error would end the sweep.
+        """
+        try:
+            super().log_trial_result(iteration, trial, result)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            # The line is in the file's buffer; to log it again would write it twice.
+            retry_while_disk_is_full(self._trial_files[trial].flush, f"a report of {trial}")
         self._trial_files[trial] = self._trial_files.pop(trial)
         if len(self._trial_files) > self._max_open_files:
             self.log_trial_end(next(iter(self._trial_files)))
