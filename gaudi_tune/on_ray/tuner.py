@@ -13,7 +13,7 @@ from optuna.samplers import BaseSampler
 from ray import tune
 
 from gaudi_tune.base.errors import SweepError, shown_plainly, written
-from gaudi_tune.base.files import GROUPS_FOLDER
+from gaudi_tune.base.files import GROUPS_FOLDER, retry_while_disk_is_full
 from gaudi_tune.base.kept_in_process import NO_RESTORE
 from gaudi_tune.base.prints import note_place
 from gaudi_tune.base.process import changed_environment, prepare_terminal, temporary_environment
@@ -347,7 +347,7 @@ class SweepTuner(tune.Tuner):
             callbacks=[
                 self.run,
                 self.run.on_disk,
-                ray_tune.json_logger(2 * plan.groups),
+                ray_tune.json_logger(2 * plan.groups, retry_while_disk_is_full),
                 *self.run.user_callbacks,
                 *self._callbacks,
             ],

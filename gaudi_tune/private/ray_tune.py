@@ -17,7 +17,6 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.tune.experiment import Trial
 from ray.tune.logger import JsonLoggerCallback
 
-from gaudi_tune.base.files import is_disk_full, retry_while_disk_is_full
 from gaudi_tune.private.surfaces import holds, part
 
 with suppress(ImportError, AttributeError):
@@ -164,10 +163,10 @@ class _JsonLogger(JsonLoggerCallback):
     in the sweep's folder, which is older and lacks the last reports.
     """
 
-    def __init__(self, max_open_files: int) -> None:
+    def __init__(self, max_open_files: int, write_when_possible: Callable[[Callable[[], None], str], None]) -> None:
         """Keep the files of at most ``max_open_files`` trials open."""
         super().__init__()
-        self._max_open_files = max_open_files
+        self._max_open_files, self._write_when_possible = max_open_files, write_when_possible
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         """Write a report. If too many files are open, close the least recently written one.
@@ -176,11 +175,9 @@ class _JsonLogger(JsonLoggerCallback):
         """
         try:
             super().log_trial_result(iteration, trial, result)
-        except OSError as error:
-            if not is_disk_full(error):
-                raise
+        except OSError:
             # The line is in the file's buffer; to log it again would write it twice.
-            retry_while_disk_is_full(self._trial_files[trial].flush, f"a report of {trial}")
+            self._write_when_possible(self._trial_files[trial].flush, f"a report of {trial}")
         self._trial_files[trial] = self._trial_files.pop(trial)
         if len(self._trial_files) > self._max_open_files:
             self.log_trial_end(next(iter(self._trial_files)))
@@ -190,9 +187,16 @@ class _JsonLogger(JsonLoggerCallback):
             super()._restore_from_remote(file_name, trial)
 
 
-def json_logger(max_open_files: int) -> JsonLoggerCallback:
-    """Return the logger of reports."""
-    return _JsonLogger(max_open_files) if holds("log-of-reports") else JsonLoggerCallback()
+def json_logger(
+    max_open_files: int, write_when_possible: Callable[[Callable[[], None], str], None]
+) -> JsonLoggerCallback:
+    """Return the logger of reports.
+
+    Args:
+        max_open_files: How many files of trials are open at a time.
+        write_when_possible: Calls a function that writes until the disk has room; it is told what is written.
+    """
+    return _JsonLogger(max_open_files, write_when_possible) if holds("log-of-reports") else JsonLoggerCallback()
 
 
 class Saved(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -30,6 +31,7 @@ from ray.tune.search import SearchGenerator
 from ray.tune.search.optuna import OptunaSearch
 from ray.tune.utils.object_cache import _ObjectCache
 
+from gaudi_tune.base.files import retry_while_disk_is_full
 from gaudi_tune.private import ray_objects, ray_tune
 
 
@@ -242,18 +244,23 @@ def test_a_trial_knows_its_actor(host: Any) -> None:
     assert ray_tune.actor_of(trial) == host._actor_id.hex()
 
 
+def trials_with_folders(number: int, folder: Path, patch: pytest.MonkeyPatch) -> list[Trial]:
+    patch.setattr(StorageContext, "experiment_driver_staging_path", str(folder / "staging"))
+    trials = []
+    for name in (f"trial-{place}" for place in range(number)):
+        storage = StorageContext(str(folder), "sweep", trial_dir_name=name)
+        trials.append(Trial("any", stub=True, storage=storage))
+        trials[-1].relative_logdir = name
+        trials[-1].init_local_path()
+        Path(storage.trial_fs_path).mkdir(parents=True)
+    return trials
+
+
 def test_few_files_stay_open_and_none_is_replaced_by_its_older_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(StorageContext, "experiment_driver_staging_path", str(tmp_path / "staging"))
-    trials = []
-    for number in range(3):
-        storage = StorageContext(str(tmp_path), "sweep", trial_dir_name=f"trial-{number}")
-        trials.append(Trial("any", stub=True, storage=storage))
-        trials[-1].relative_logdir = f"trial-{number}"
-        trials[-1].init_local_path()
-        Path(storage.trial_fs_path).mkdir(parents=True)
-    logger = ray_tune._JsonLogger(max_open_files=2)
+    trials = trials_with_folders(3, tmp_path, monkeypatch)
+    logger = ray_tune._JsonLogger(2, retry_while_disk_is_full)
     for step in range(1, 4):
         for trial in trials:
             logger.log_trial_start(trial)
@@ -265,6 +272,29 @@ def test_few_files_stay_open_and_none_is_replaced_by_its_older_copy(
     lines = Path(str(trials[0].local_path), "result.json").read_text().splitlines()
     assert len(lines) == 3
     assert "older" not in lines
+
+
+def test_a_report_is_in_the_file_once_when_the_disk_has_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (trial,) = trials_with_folders(1, tmp_path, monkeypatch)
+    file, waits = Path(str(trial.local_path), "result.json"), []
+    file.symlink_to("/dev/full")
+
+    def make_room(write: Callable[[], None], description: str) -> None:
+        waits.append(description)
+        with pytest.raises(OSError, match="No space left"):
+            write()
+        with (tmp_path / "room").open("w") as room:
+            os.dup2(room.fileno(), logger._trial_files[trial].fileno())
+        write()
+
+    logger = ray_tune._JsonLogger(2, make_room)
+    logger.log_trial_start(trial)
+    for step in (1, 2):
+        logger.log_trial_result(step, trial, {"step": step, "config": {}})
+    assert [json.loads(line)["step"] for line in (tmp_path / "room").read_text().splitlines()] == [1, 2]
+    assert len(waits) == 1
 
 
 def test_a_tuner_is_restored_without_earlier_results_where_they_cannot_be_read() -> None:
