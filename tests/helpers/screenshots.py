@@ -1,7 +1,7 @@
 """Pictures of the documentation, taken in a browser.
 
 python tests/helpers/screenshots.py mlflow     # of mlflow/README.md: 6 minutes on 2 idle cores
-python tests/helpers/screenshots.py seeds      # of the means over seeds there, of the last demo: half a minute
+python tests/helpers/screenshots.py seeds      # of the means over seeds there: a minute
 python tests/helpers/screenshots.py tutorial   # of docs/tutorial.md, and of a report: a minute
 python -m tests.tools.notebook --pictures docs       # of a notebook's cell
 """
@@ -32,6 +32,19 @@ SWEEPS = {"by-chance": ("--search", "random", "--num-samples", "4"), "by-tpe": (
 SWEEP, TRIALS = "by-tpe", 12
 """The one that is looked at."""
 WIDTH = 1400
+SEEDS_DIFFER = """
+import random
+import ray.train
+from ray import tune
+from gaudi_tune import Experiment, main
+
+def train_loop(config):
+    chance = random.Random(config["seed"])
+    for epoch in range(1, config["epochs"] + 1):
+        ray.train.report({"loss": abs(config["lr"] - 0.01) + 1 / epoch + chance.gauss(0, 0.02)})
+
+main(Experiment(train_loop=train_loop, space={"lr": tune.loguniform(1e-3, 1e-1)}, metric="loss", baseline={"lr": 0.04}))
+"""
 SHOWN = 8
 """Trials of the tutorial that have begun when its picture is taken."""
 
@@ -100,24 +113,38 @@ def take_pictures(uri: str, folder: Path) -> None:
 
 
 def of_seeds(folder: Path) -> None:
-    """Group the trials that confirm the demo's winner and its baseline."""
-    server = Server(PROJECT_ROOT / "mlflow" / "store")
-    server.start()
-    try:
-        with tempfile.TemporaryDirectory() as profile, chromium(Path(profile)) as browser:
-            pages = MlflowPages(browser, server.uri)
-            browser.get(server.uri)
-            pages.turn_to_training()
-            pages.click("//*[@aria-label='Toggle sidebar']")
-            pages.open_experiment("bert")
-            pages.search("tags.kind = 'confirmation'")
-            pages.columns("Dataset", "Source", "Models", "test_accuracy", "val_accuracy", "lr")
-            pages.group_by(CONFIGURATION)
-            pages.widen("Run Name", 200)
-            pages.wait(lambda _: len(pages.groups("test_accuracy")) > 1, "the baseline and the winner")
-            picture(pages, folder / "mlflow-seeds.png", height=560)
-    finally:
-        server.kill()
+    """Run a sweep whose seeds differ, and group the trials that confirm its winner and its baseline."""
+    with tempfile.TemporaryDirectory() as work, tempfile.TemporaryDirectory() as profile:
+        (Path(work) / "small.py").write_text(SEEDS_DIFFER)
+        options = [
+            "--num-samples",
+            "6",
+            "--epochs",
+            "4",
+            "--confirm",
+            "1",
+            "--tracking-uri",
+            f"sqlite:///{work}/mlflow.db",
+        ]
+        environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+        subprocess.run([sys.executable, "small.py", *options], cwd=work, env=environment, check=True)
+        server = Server(Path(work))
+        server.start()
+        try:
+            with chromium(Path(profile)) as browser:
+                pages = MlflowPages(browser, server.uri)
+                browser.get(server.uri)
+                pages.turn_to_training()
+                pages.click("//*[@aria-label='Toggle sidebar']")
+                pages.open_experiment("small")
+                pages.search("tags.kind = 'confirmation'")
+                pages.columns("Dataset", "Source", "Models", "loss", "lr")
+                pages.group_by(CONFIGURATION)
+                pages.widen("Run Name", 160)
+                pages.wait(lambda _: len(pages.groups("loss")) > 1, "the baseline and the winner")
+                picture(pages, folder / "mlflow-seeds.png", height=560, width=1000)
+        finally:
+            server.kill()
 
 
 def of_tutorial(folder: Path) -> None:
