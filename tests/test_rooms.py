@@ -33,7 +33,7 @@ BUDGETS = {
     "plan": 1075,
     "sweep.policies": 800,
     "sweep.search": 1269,
-    "show": 3507,
+    "show": 3510,
     "sweep.record": 1341,
     "define": 1440,
     "group": 1870,

@@ -48,7 +48,7 @@ def rows_of(part: Literal["val", "test"], labels: np.ndarray[Any, Any]) -> np.nd
 
 def shared_texts(splits: Mapping[str, Sequence[str]], kind: str) -> Iterator[str]:
     """Yield a remark on each split that has texts of another, which its scores should not depend on."""
+    different_texts = {split: {*texts} for split, texts in splits.items()}
     for split, other in (("val", "train"), ("test", "train"), ("test", "val")):
-        others = {*splits[other]}
-        if common := sum(text in others for text in splits.get(split, ())):
+        if common := sum(text in different_texts[other] for text in splits.get(split, ())):
             yield f"{common} of {len(splits[split])} {kind} of {split} are the same as {kind} of {other}"

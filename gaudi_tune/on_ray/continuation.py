@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.files import GROUPS_FOLDER, LOCK_FILE, OWNER_FILE, SWEEP_FILE
+from gaudi_tune.base.files import DELIVERED_FILE, GROUPS_FOLDER, LOCK_FILE, OWNER_FILE, SWEEP_FILE
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.tune_files import SET_ASIDE
-from gaudi_tune.show.trackers.outbox import STATE_FILE, begin_again, tracked_at
+from gaudi_tune.show.trackers.outbox import begin_again, tracked_at
 from gaudi_tune.sweep.record.lock import is_running
 from gaudi_tune.sweep.record.sweep_file import read_sweep_file
 
@@ -31,7 +31,7 @@ def take_over(plan: Plan) -> None:
     if source != plan.folder:
         _copy(plan)
     if is_renamed or tracked_at(plan.folder) not in (None, plan.tracking_uri):
-        (plan.folder / STATE_FILE).unlink(missing_ok=True)
+        (plan.folder / DELIVERED_FILE).unlink(missing_ok=True)
         begin_again(plan.folder, plan.name, plan.tracking_uri, plan.experiment.name, plan.origin)
 
 

@@ -203,8 +203,8 @@ def _ray_needs() -> dict[str, str | None]:
         logger.warning("%s is too long for the paths of Ray's sockets, so its files are in /tmp/ray", folder)
         folder = needs["RAY_TMPDIR"] = "/tmp"
     if (shared := Path(folder, "ray")).exists() and not os.access(shared, os.W_OK):
-        needs["RAY_TMPDIR"] = own = f"/tmp/ray-{os.getuid()}"
-        logger.warning("%s is another user's, so Ray's files are in %s (RAY_TMPDIR names another place)", shared, own)
+        folder = needs["RAY_TMPDIR"] = f"/tmp/ray-{os.getuid()}"
+        logger.warning("%s is another user's, so Ray's files are in %s (RAY_TMPDIR: another place)", shared, folder)
     return needs
 
 

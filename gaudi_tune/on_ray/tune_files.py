@@ -142,7 +142,8 @@ def _cut_results(file: Path, last_result: Mapping[str, Any]) -> None:
         with suppress(ValueError):  # a kill may have torn the last line
             line = json.loads(lines[end - 1])
             if (line[TRAINING_ITERATION], line[TIMESTAMP]) == last_key:
-                file.write_bytes(b"".join(lines[:end]))
+                if end < len(lines):
+                    file.write_bytes(b"".join(lines[:end]))
                 return
 
 

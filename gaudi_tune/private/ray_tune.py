@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from types import SimpleNamespace
@@ -168,11 +169,16 @@ class _JsonLogger(JsonLoggerCallback):
         super().__init__()
         self._max_open_files, self._write_when_possible = max_open_files, write_when_possible
 
-    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
-        """Write a report. If too many files are open, close the least recently written one.
+    # While the disk is full, Tune waits in both of these: an error would end the sweep.
 
-        While the disk is full, Tune waits: an error would end the sweep.
-        """
+    def log_trial_start(self, trial: Trial) -> None:
+        """Write the configuration of a trial, and open its file."""
+        self._write_when_possible(partial(super().log_trial_start, trial), f"the configuration of {trial}")
+
+    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+        """Write a report. If too many files are open, close the least recently written one."""
+        if trial not in self._trial_files:
+            self.log_trial_start(trial)
         try:
             super().log_trial_result(iteration, trial, result)
         except OSError:

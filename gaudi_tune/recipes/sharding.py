@@ -1,6 +1,6 @@
 """A model that is sharded over the workers of a trial: each has a part of its weights, and of the optimizer's state.
 
-A checkpoint has the optimizer's state in parts, one of each worker, and torch divides them anew among other workers.
+A checkpoint has the optimizer's state in parts, one of each worker, which torch redistributes to any number of workers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def save_optimizer(model: nn.Module, optimizer: Optimizer, directory: Path) -> N
 
 
 def load_optimizer(model: nn.Module, optimizer: Optimizer, directory: Path) -> None:
-    """Read this rank's part of what so many ranks have written as there were. Hyperparameters stay as they are."""
+    """Read this rank's part of what any number of ranks have written. Hyperparameters stay as they are."""
     from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
     from torch.distributed.checkpoint.state_dict_loader import load
 

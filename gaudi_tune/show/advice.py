@@ -207,11 +207,11 @@ def _about_choices(choices: Sequence[str], ranked: Sequence[TrialState], state: 
     The choice of the most trials is named first, and its trials count no more for the others: what one optimizer does
     is not said of the weight decay that its trials happened to have.
     """
-    left = list(ranked)
-    while behind := list(_choices_behind(choices, left, state)):
-        group, sentence = max(behind, key=lambda found: len(found[0]))
+    trials = list(ranked)
+    while sentences := list(_choices_behind(choices, trials, state)):
+        group, sentence = max(sentences, key=lambda pair: len(pair[0]))
         yield sentence
-        left = [trial for trial in left if trial not in group]
+        trials = [trial for trial in trials if trial not in group]
 
 
 def _choices_behind(

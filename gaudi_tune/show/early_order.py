@@ -47,8 +47,8 @@ class EarlyOrder(NamedTuple):
             f"{self.until}, of {self.trials} trials that got there ({share:.0%})"
         )
         # A step that keeps more than a later one does so by chance.
-        few = max((step for step, kept in self.kept.items() if kept / self.best < ENOUGH), default=0)
-        later = next((step for step in self.kept if step > few), None)
+        last_poor_step = max((step for step, kept in self.kept.items() if kept / self.best < ENOUGH), default=0)
+        later = next((step for step in self.kept if step > last_poor_step), None)
         if share >= ENOUGH or later is None:
             return fact
         return f"{fact}: lengthen it with --grace {later}"

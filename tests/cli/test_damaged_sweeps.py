@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 from gaudi_tune import SweepOptions
-from gaudi_tune.base.files import LOCK_FILE, STATE_LOG, SUMMARY_FILE, SWEEP_FILE
+from gaudi_tune.base.files import DELIVERED_FILE, LOCK_FILE, OUTBOX_FILE, STATE_LOG, SUMMARY_FILE, SWEEP_FILE
 from gaudi_tune.cli.commands import main
 from gaudi_tune.cli.run import run
 from gaudi_tune.show.summary import reopen_summary
-from gaudi_tune.show.trackers.outbox import RECORDS_FILE, STATE_FILE
 from gaudi_tune.sweep.record.events import Ending
 from gaudi_tune.sweep.record.state_log import StateLog, pack, read_log
 from tests.helpers.kept_sweeps import kept
@@ -92,7 +91,7 @@ def leave_pickles(folder: Path) -> None:
     as_text = {"_type": "CLOUDPICKLE_FALLBACK", "value": PICKLE.hex()}
     in_trials(lambda trial: trial["user_attrs"].update(failure=as_text))(folder)
     names = ("searcher-state-9999.pkl", "search_gen_state-9999.json", "callback-states-9999.pkl", "tuner.pkl")
-    for name in (*names, "experiment_state-9999.json", "trainer.pkl", LOCK_FILE, RECORDS_FILE, STATE_FILE):
+    for name in (*names, "experiment_state-9999.json", "trainer.pkl", LOCK_FILE, OUTBOX_FILE, DELIVERED_FILE):
         (folder / name).write_bytes(PICKLE)
     checkpoint = folder / "trial-001" / "checkpoint_000000"
     checkpoint.mkdir(parents=True)
@@ -115,7 +114,7 @@ def name_modules(folder: Path) -> None:
     kind = json.dumps({"name": f"{name}.mark", "attributes": {}})
     in_trials(lambda trial: trial.update(ranges={"x": kind}))(folder)
     record = {"version": 1, "kind": f"{name}.mark", "run": "", "time_ms": 1}
-    (folder / RECORDS_FILE).write_text(json.dumps(record) + "\n")
+    (folder / OUTBOX_FILE).write_text(json.dumps(record) + "\n")
 
 
 def write_commands(folder: Path) -> None:

@@ -15,14 +15,13 @@ import pytest
 from ray import tune
 
 from gaudi_tune import Experiment, SweepError, SweepOptions
-from gaudi_tune.base.files import STATE_LOG
+from gaudi_tune.base.files import OUTBOX_FILE, STATE_LOG
 from gaudi_tune.cli.commands import main
 from gaudi_tune.cli.sweeps import list_sweeps
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.result import START_AGAIN, result_lines
 from gaudi_tune.show.summary import reopen_summary, summarise, write_summary
-from gaudi_tune.show.trackers.outbox import RECORDS_FILE
 from gaudi_tune.show.trackers.records import SWEEP, BeginSweep, to_line
 from gaudi_tune.show.trackers.store import MLFLOW_UI
 from gaudi_tune.sweep.record.events import Ending
@@ -240,7 +239,7 @@ def test_show_says_how_to_open_the_store_of_a_sweep(storage: Path, capsys: pytes
         run=SWEEP, time_ms=1, name="done", tags={}, params={}, tracking_uri=store, experiment="quadratic",
         artifacts=None, data="", facts=[],
     )  # fmt: skip
-    (plan.folder / RECORDS_FILE).write_bytes(to_line(record))
+    (plan.folder / OUTBOX_FILE).write_bytes(to_line(record))
     lines = said(capsys, "show", str(plan.folder)).splitlines()
     (line,) = (number for number, text in enumerate(lines) if text.startswith("mlflow      http://127.0.0.1:5000"))
     assert lines[line + 1].strip() == f"open its store with: {MLFLOW_UI} --backend-store-uri '{store}'"

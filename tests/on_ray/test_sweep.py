@@ -28,7 +28,7 @@ from ray.util import placement_group_table
 from werkzeug.test import Client
 
 from gaudi_tune import SweepError, SweepOptions, build_tuner
-from gaudi_tune.base.files import STUDY_FILE, SWEEP_FILE
+from gaudi_tune.base.files import DELIVERED_FILE, OUTBOX_FILE, STUDY_FILE, SWEEP_FILE
 from gaudi_tune.base.names import START_SECONDS
 from gaudi_tune.cli.run import dry_run_lines, run
 from gaudi_tune.on_ray.local_ray import TUNE_SETTINGS
@@ -37,7 +37,7 @@ from gaudi_tune.on_ray.watch import LOOK_EVERY_S
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.pictures.report import DRAW_EVERY_S
 from gaudi_tune.show.trackers.delivery import MLFLOW_SETTINGS
-from gaudi_tune.show.trackers.outbox import RECORDS_FILE, STATE_FILE, Outbox, is_delivered
+from gaudi_tune.show.trackers.outbox import Outbox, is_delivered
 from gaudi_tune.show.trackers.records import SWEEP, LogFiles
 from gaudi_tune.show.trackers.tracker import TRACKERS
 from gaudi_tune.sweep.search.stored_study import stored_trials
@@ -159,10 +159,10 @@ def test_a_copied_folder_goes_on_under_another_name_and_leaves_the_original_alon
 
 def test_a_sweep_that_is_over_and_has_not_delivered_all_is_known(tmp_path: Path) -> None:
     assert is_delivered(tmp_path), "there is nothing to deliver"
-    (tmp_path / RECORDS_FILE).write_text("{}\n{}\n")
+    (tmp_path / OUTBOX_FILE).write_text("{}\n{}\n")
     assert not is_delivered(tmp_path)
     for delivered in (3, 6):
-        (tmp_path / STATE_FILE).write_text(f'{{"delivered": {delivered}, "ids": {{}}}}')
+        (tmp_path / DELIVERED_FILE).write_text(f'{{"delivered": {delivered}, "ids": {{}}}}')
         assert is_delivered(tmp_path) is (delivered == 6)
 
 

@@ -274,6 +274,23 @@ def test_few_files_stay_open_and_none_is_replaced_by_its_older_copy(
     assert "older" not in lines
 
 
+def test_a_trial_begins_when_the_disk_has_room_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (trial,) = trials_with_folders(1, tmp_path, monkeypatch)
+    parameters = Path(str(trial.local_path), "params.json")
+    parameters.symlink_to("/dev/full")
+
+    def make_room(write: Callable[[], None], description: str) -> None:
+        with pytest.raises(OSError, match="No space left"):
+            write()
+        parameters.unlink()
+        write()
+
+    logger = ray_tune._JsonLogger(2, make_room)
+    logger.log_trial_start(trial)
+    assert json.loads(parameters.read_text()) == trial.config
+    assert trial in logger._trial_files
+
+
 def test_a_report_is_in_the_file_once_when_the_disk_has_room_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +299,9 @@ def test_a_report_is_in_the_file_once_when_the_disk_has_room_again(
     file.symlink_to("/dev/full")
 
     def make_room(write: Callable[[], None], description: str) -> None:
+        if "configuration" in description:
+            write()
+            return
         waits.append(description)
         with pytest.raises(OSError, match="No space left"):
             write()

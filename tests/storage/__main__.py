@@ -26,8 +26,7 @@ from typing import Any
 
 import psutil
 
-from gaudi_tune.base.files import STATE_LOG
-from gaudi_tune.show.trackers.outbox import RECORDS_FILE
+from gaudi_tune.base.files import OUTBOX_FILE, STATE_LOG
 from gaudi_tune.storage.mirror import NOT_COPIED
 from gaudi_tune.storage.remote import Remote, address_below
 from gaudi_tune.sweep.record.state_log import read_log
@@ -62,7 +61,7 @@ def reports_in_store(folder: Path, store: ObjectStore | GoogleStore) -> dict[int
 
 def reports_in_folder(folder: Path) -> dict[int, int]:
     """The reports of each trial that its machine had noted at once, to tell MLflow."""
-    (outbox,) = folder.glob(f"cache-1/storage/*/sweep/{RECORDS_FILE}")
+    (outbox,) = folder.glob(f"cache-1/storage/*/sweep/{OUTBOX_FILE}")
     steps: defaultdict[int, set[int]] = defaultdict(set)
     for line in outbox.read_text().splitlines():
         record = json.loads(line)

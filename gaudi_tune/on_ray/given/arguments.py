@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from optuna.samplers import BaseSampler
 from ray import tune
@@ -41,9 +41,6 @@ from gaudi_tune.private.ray_objects import (
     time_attribute,
 )
 from gaudi_tune.training.report_values import as_float
-
-if TYPE_CHECKING:
-    pass
 
 REFUSED_SCHEDULERS: Mapping[type[TrialScheduler], str] = {
     ResourceChangingScheduler: "the devices of a trial are the sweep's to move; give its base_scheduler, and grow='on'",

@@ -22,8 +22,9 @@ from filelock import FileLock
 from typing_extensions import override
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.files import OUTBOX_FILE
 from gaudi_tune.base.process import temporary_environment
-from gaudi_tune.show.trackers.outbox import GIVE_UP_AFTER_S, RECORDS_FILE, Outbox, tracked_at
+from gaudi_tune.show.trackers.outbox import GIVE_UP_AFTER_S, Outbox, tracked_at
 from gaudi_tune.show.trackers.records import SWEEP, BeginRun, Record, Update
 from gaudi_tune.show.trackers.store import database_file
 from gaudi_tune.sweep.record.lock import is_running
@@ -177,16 +178,16 @@ def deliver_left(folder: Path, tracking_uri: str) -> int:
 
     Raises a SweepError if it cannot be delivered, or MLflow does not accept everything.
     """
-    if not (folder / RECORDS_FILE).is_file():
-        raise SweepError(f"{folder}: there is no {RECORDS_FILE} here; give the folder of a sweep")
+    if not (folder / OUTBOX_FILE).is_file():
+        raise SweepError(f"{folder}: there is no {OUTBOX_FILE} here; give the folder of a sweep")
     # Records name files to send and a function to call, so those of another user are not trusted.
-    if any(path.stat().st_uid != os.geteuid() for path in (folder, folder / RECORDS_FILE)):
+    if any(path.stat().st_uid != os.geteuid() for path in (folder, folder / OUTBOX_FILE)):
         raise SweepError(f"{folder}: this sweep is another user's, who can deliver it")
     if is_running(folder):
         raise SweepError(f"{folder}: this sweep is running, and delivers by itself")
     tracked = tracked_at(folder)
     if tracked is None:
-        raise SweepError(f"{folder}: this sweep has a damaged outbox ({RECORDS_FILE}); put it back from a backup")
+        raise SweepError(f"{folder}: this sweep has a damaged outbox ({OUTBOX_FILE}); put it back from a backup")
     if tracked != tracking_uri:
         raise SweepError(f"{folder}: this sweep is tracked at {tracked}; give that as --tracking-uri")
     outbox = Outbox(folder)

@@ -15,16 +15,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from gaudi_tune.base import files
 from gaudi_tune.base.files import MAX_JSON_BYTES, atomic_write, open_regular_file, read_json, retry_while_disk_is_full
 from gaudi_tune.show.trackers.records import ORIGIN, OUTBOX, BeginRun, BeginSweep, Record, from_line, to_line
 from gaudi_tune.show.trackers.store import artifact_folder
 
 logger = logging.getLogger(__name__)
-
-RECORDS_FILE = "mlflow-outbox.jsonl"
-"""The file of records in a sweep's folder: one per line, in order."""
-STATE_FILE = "mlflow-delivered.json"
-"""The file in a sweep's folder with the number of delivered bytes of records, and the ids of their runs."""
 
 GIVE_UP_AFTER_S = 60
 """How long the end of a sweep waits for a tracking server that accepts nothing. The rest then stays on disk."""
@@ -34,13 +30,13 @@ MAX_BATCH = 2000
 
 def is_delivered(folder: Path) -> bool:
     """Whether MLflow has all records of a sweep that is over. Writes nothing."""
-    if not (folder / RECORDS_FILE).is_file():
+    if not (folder / files.OUTBOX_FILE).is_file():
         return True
     try:
-        delivered = int(read_json(folder / STATE_FILE)["delivered"])
+        delivered = int(read_json(folder / files.DELIVERED_FILE)["delivered"])
     except (OSError, ValueError, TypeError, LookupError, OverflowError):
         return False
-    return delivered >= (folder / RECORDS_FILE).stat().st_size
+    return delivered >= (folder / files.OUTBOX_FILE).stat().st_size
 
 
 class Outbox:
@@ -57,7 +53,7 @@ class Outbox:
             reopened: The attribute of that process's outbox; None in the process that runs the sweep.
         """
         self.folder = folder
-        self._records, self._state = folder / RECORDS_FILE, folder / STATE_FILE
+        self._records, self._state = folder / files.OUTBOX_FILE, folder / files.DELIVERED_FILE
         self.ids: dict[str, str] = {}
         """Ids in MLflow of the runs, by their names in records, of the experiment, and of models."""
         self.reopened = self._records.is_file() if reopened is None else reopened
@@ -174,7 +170,7 @@ def begin_again(folder: Path, name: str, tracking_uri: str, experiment: str, ori
         experiment: The name of the experiment.
         origin: The sweep that the new one continues, as a tag of each run; "" if it is the same.
     """
-    file = folder / RECORDS_FILE
+    file = folder / files.OUTBOX_FILE
     if not file.is_file():
         return
     origin_tag = {ORIGIN: origin} if origin else {}
@@ -201,7 +197,7 @@ def begin_again(folder: Path, name: str, tracking_uri: str, experiment: str, ori
 def tracked_at(folder: Path) -> str | None:
     """Return the tracking address of the sweep in ``folder``; None if it has no outbox, or that cannot be read."""
     try:
-        with open_regular_file(folder / RECORDS_FILE) as file:
+        with open_regular_file(folder / files.OUTBOX_FILE) as file:
             record = from_line(file.readline(MAX_JSON_BYTES))
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -82,8 +82,8 @@ class SweepFile(BaseModel, ser_json_inf_nan="constants"):
     @property
     def all_objectives(self) -> list[Objective]:
         """All objectives, the first one first."""
-        others = (text.split(" ", 1) for text in self.others)
-        return [self.objective, *(Objective(name, cast(Mode, mode)) for mode, name in others)]
+        pairs = (text.split(" ", 1) for text in self.others)
+        return [self.objective, *(Objective(name, cast(Mode, mode)) for mode, name in pairs)]
 
     @property
     def objectives(self) -> list[str]:

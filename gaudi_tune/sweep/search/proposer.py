@@ -160,7 +160,7 @@ class Proposer:
         return {"proposed": self.n_proposed, "numbers": self._numbers, "wanted": self.requested_configs}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Take what :meth:`save` returned, after the study. What was proposed later is proposed anew."""
+        """Take what :meth:`save` returned, after the study. What was proposed after that is lost."""
         self.n_proposed, self._numbers, self.requested_configs = saved["proposed"], saved["numbers"], saved["wanted"]
         for trial in self.trials():  # nobody trains it any more, if Tune does not know it
             if trial.state == StudyState.RUNNING and trial.number not in self._numbers.values():

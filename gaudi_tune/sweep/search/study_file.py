@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class StudyFile:
-    """Writes trials to the file once they have ended, in this order. Each process begins the file anew."""
+    """Writes trials to the file once they have ended, in this order. Each process begins a new file."""
 
     def __init__(self, file: Path, name: str) -> None:
         """Prepare only. ``name`` is that of the study."""

@@ -25,10 +25,11 @@ from experiments.tune_bert import EXPERIMENT as BERT
 from experiments.tune_resnet18 import EXPERIMENT as RESNET
 from gaudi_tune import SweepOptions
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.files import DELIVERED_FILE
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.trackers import best_model
 from gaudi_tune.show.trackers.best_model import FOLDER, requirement
-from gaudi_tune.show.trackers.outbox import STATE_FILE, Outbox
+from gaudi_tune.show.trackers.outbox import Outbox
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
 from tests.helpers.deliveries import EPOCHS, TRIALS, count_delivered, values_of
 from tests.helpers.earlier_sweeps import options_of_sweep
@@ -96,10 +97,10 @@ def test_it_is_found_from_both_runs_and_in_the_registry(sweep: Sweep) -> None:
 def test_it_is_there_once_however_often_it_is_delivered(sweep: Sweep) -> None:
     sweep.end(1)
     sweep.end(1)  # a sweep that was resumed, and whose best trial is the same
-    (sweep.plan.folder / STATE_FILE).unlink()
+    (sweep.plan.folder / DELIVERED_FILE).unlink()
     sweep.outbox = Outbox(sweep.plan.folder)  # its process ended before it noted what was delivered
     sweep.deliver()
-    (sweep.plan.folder / STATE_FILE).write_bytes(b"")
+    (sweep.plan.folder / DELIVERED_FILE).write_bytes(b"")
     sweep.outbox.close()
     sweep.outbox = Outbox(sweep.plan.folder)  # its machine crashed
     sweep.deliver()

@@ -18,9 +18,10 @@ from filelock import FileLock
 from mlflow.entities import Experiment
 from mlflow.tracking import MlflowClient
 
+from gaudi_tune.base.files import OUTBOX_FILE
 from gaudi_tune.show.trackers.delivery import Sender
 from gaudi_tune.show.trackers.mlflow_runs import LONG_PARAMS, MAX_PARAM, MAX_TRIES
-from gaudi_tune.show.trackers.outbox import RECORDS_FILE, Outbox
+from gaudi_tune.show.trackers.outbox import Outbox
 from gaudi_tune.show.trackers.records import EXPERIMENT, SWEEP, BeginRun, BeginSweep, LogDocument, LogFiles
 from tests.helpers.deliveries import TRIALS, check_delivered, deliver, outbox_in, params_of, records_of
 
@@ -110,14 +111,14 @@ def test_records_survive_a_crash_of_the_machine_before_mlflow_gets_them(
     monkeypatch.setattr(os, "fsync", noted)
     deliver(uri, outbox)
     check_delivered(uri, "kept")
-    assert synced[0] == (RECORDS_FILE, 0)
+    assert synced[0] == (OUTBOX_FILE, 0)
     assert len(synced) >= 2
 
 
 def test_a_line_that_is_not_a_record_blocks_nothing(uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     first, *rest = records_of("spoiled", uri)
     outbox = outbox_in(tmp_path, [first])
-    with (tmp_path / RECORDS_FILE).open("ab") as file:
+    with (tmp_path / OUTBOX_FILE).open("ab") as file:
         file.write(b'{"is": "no record"}\n')
     for record in rest:
         outbox.put(record)

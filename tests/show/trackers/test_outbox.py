@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gaudi_tune.show.trackers.outbox import RECORDS_FILE, STATE_FILE, Outbox, tracked_at
+from gaudi_tune.base.files import DELIVERED_FILE, OUTBOX_FILE
+from gaudi_tune.show.trackers.outbox import Outbox, tracked_at
 from gaudi_tune.show.trackers.records import (
     KINDS,
     SWEEP,
@@ -50,9 +51,9 @@ def test_all_is_delivered_again_if_it_is_not_known_what_was(
     torn: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     delivered(tmp_path / "sweep", 2).close()
-    (tmp_path / "sweep" / STATE_FILE).write_bytes(torn)
+    (tmp_path / "sweep" / DELIVERED_FILE).write_bytes(torn)
     outbox = Outbox(tmp_path / "sweep")
-    assert f"{STATE_FILE} is torn: all records beside it are delivered again" in caplog.text
+    assert f"{DELIVERED_FILE} is torn: all records beside it are delivered again" in caplog.text
     assert (outbox.read_batch(), outbox.ids, outbox.reopened) == (RECORDS, {}, True)
     outbox.mark_delivered()
     assert Outbox(tmp_path / "sweep").waiting == 0
@@ -63,7 +64,7 @@ def test_records_that_are_put_after_delivered_ones_were_lost_are_read_whole(
     left: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     delivered(tmp_path / "sweep", 5).close()
-    os.truncate(tmp_path / "sweep" / RECORDS_FILE, left)
+    os.truncate(tmp_path / "sweep" / OUTBOX_FILE, left)
     outbox = Outbox(tmp_path / "sweep")
     assert "bytes of it were delivered, and some of them are lost" in caplog.text
     assert outbox.waiting == 0
@@ -74,7 +75,7 @@ def test_records_that_are_put_after_delivered_ones_were_lost_are_read_whole(
 
 def test_a_line_that_a_crash_made_unreadable_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     delivered(tmp_path / "sweep", 1).close()
-    file = tmp_path / "sweep" / RECORDS_FILE
+    file = tmp_path / "sweep" / OUTBOX_FILE
     lines = file.read_bytes().splitlines(keepends=True)
     lines[2], lines[4] = b"\0" * 20 + lines[2][20:], b"5\n"
     file.write_bytes(b"".join(lines))
@@ -88,7 +89,7 @@ def test_a_line_that_a_crash_made_unreadable_is_skipped(tmp_path: Path, caplog: 
 
 def test_a_line_that_is_not_a_record_is_delivered_when_it_is_the_last(tmp_path: Path) -> None:
     outbox = delivered(tmp_path / "sweep", 5)
-    with (tmp_path / "sweep" / RECORDS_FILE).open("ab") as file:
+    with (tmp_path / "sweep" / OUTBOX_FILE).open("ab") as file:
         file.write(b"\0\n")
     assert outbox.read_batch() == []
     outbox.mark_delivered()
@@ -97,7 +98,7 @@ def test_a_line_that_is_not_a_record_is_delivered_when_it_is_the_last(tmp_path: 
 
 def test_a_line_that_its_process_had_not_finished_is_cut_off(tmp_path: Path) -> None:
     delivered(tmp_path / "sweep", 2).close()
-    with (tmp_path / "sweep" / RECORDS_FILE).open("ab") as file:
+    with (tmp_path / "sweep" / OUTBOX_FILE).open("ab") as file:
         file.write(to_line(RECORDS[0])[:-9])
     outbox = Outbox(tmp_path / "sweep")
     outbox.put(RECORDS[4])
@@ -132,7 +133,7 @@ def test_a_record_of_another_version_is_skipped_and_both_versions_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     outbox = outbox_in(tmp_path / "sweep", RECORDS[:1])
-    with (tmp_path / "sweep" / RECORDS_FILE).open("ab") as file:
+    with (tmp_path / "sweep" / OUTBOX_FILE).open("ab") as file:
         file.write(to_line(RECORDS[1]).replace(b'"version": 1', b'"version": 99'))
     assert outbox.read_batch() == RECORDS[:1]
     assert "it is of version 99, and this code reads version 1" in caplog.text
@@ -140,5 +141,5 @@ def test_a_record_of_another_version_is_skipped_and_both_versions_named(
 
 def test_a_note_of_what_was_delivered_is_json(tmp_path: Path) -> None:
     delivered(tmp_path / "sweep", 5).close()
-    state = json.loads((tmp_path / "sweep" / STATE_FILE).read_text())
-    assert state == {"delivered": (tmp_path / "sweep" / RECORDS_FILE).stat().st_size, "ids": {"": "a run"}}
+    state = json.loads((tmp_path / "sweep" / DELIVERED_FILE).read_text())
+    assert state == {"delivered": (tmp_path / "sweep" / OUTBOX_FILE).stat().st_size, "ids": {"": "a run"}}

@@ -14,10 +14,11 @@ import requests
 from mlflow.tracking import MlflowClient
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.files import DELIVERED_FILE, OUTBOX_FILE
 from gaudi_tune.cli.commands import main
 from gaudi_tune.show.trackers.delivery import Sender, deliver_left
 from gaudi_tune.show.trackers.mlflow_runs import MAX_TRIES, MlflowRuns
-from gaudi_tune.show.trackers.outbox import RECORDS_FILE, STATE_FILE, Outbox
+from gaudi_tune.show.trackers.outbox import Outbox
 from gaudi_tune.show.trackers.records import SWEEP, LogFiles, Update
 from gaudi_tune.sweep.record.lock import SweepLock
 from tests.helpers.deliveries import EPOCHS, check_delivered, deliver, free_port, outbox_in, records_of
@@ -59,10 +60,10 @@ def test_a_command_delivers_the_rest_of_a_sweep(
     records = records_of("left", server.uri)
     first = outbox_in(folder, records[:7])
     deliver(server.uri, first)
-    (folder / STATE_FILE).unlink()
+    (folder / DELIVERED_FILE).unlink()
     for record in records[7:]:
         first.put(record)
-    with (folder / RECORDS_FILE).open("ab") as file:
+    with (folder / OUTBOX_FILE).open("ab") as file:
         file.write(b'{"version": 1, "kind": "Upd')
     first.close()
     command = ["deliver", str(folder), "--tracking-uri", server.uri]
@@ -85,22 +86,22 @@ def test_the_command_refuses_what_is_not_its_to_deliver(
     assert main(["deliver", *map(str, (tmp_path, elsewhere, torn, runs)), "--tracking-uri", server.uri]) == 2
     lock.release()
     none, other, first_is_lost, running = capsys.readouterr().err.splitlines()
-    assert none == f"error: {tmp_path}: there is no {RECORDS_FILE} here; give the folder of a sweep"
+    assert none == f"error: {tmp_path}: there is no {OUTBOX_FILE} here; give the folder of a sweep"
     assert other.endswith("is tracked at http://elsewhere:5000; give that as --tracking-uri")
     assert first_is_lost.endswith("has a damaged outbox (mlflow-outbox.jsonl); put it back from a backup")
     assert running.endswith("this sweep is running, and delivers by itself")
-    assert not list(tmp_path.glob(f"*/{STATE_FILE}"))
+    assert not list(tmp_path.glob(f"*/{DELIVERED_FILE}"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-@pytest.mark.parametrize("of_somebody", ["", RECORDS_FILE])
+@pytest.mark.parametrize("of_somebody", ["", OUTBOX_FILE])
 def test_the_command_leaves_the_sweeps_of_other_users_alone(of_somebody: str, server: Server, tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     outbox_in(folder, records_of("theirs", server.uri)).close()
     os.chown(folder / of_somebody, 54321, -1)
     with pytest.raises(SweepError, match="this sweep is another user's, who can deliver it"):
         deliver_left(folder, server.uri)
-    assert not (folder / STATE_FILE).exists()
+    assert not (folder / DELIVERED_FILE).exists()
 
 
 def test_the_command_says_that_a_server_is_away(

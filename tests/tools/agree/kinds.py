@@ -21,12 +21,11 @@ from ray.tune.search.basic_variant import BasicVariantGenerator
 from ray.tune.search.optuna import OptunaSearch
 
 from gaudi_tune import Budget, Experiment, build_tuner
-from gaudi_tune.base.files import STATE_LOG
+from gaudi_tune.base.files import OUTBOX_FILE, STATE_LOG
 from gaudi_tune.define.experiment import as_name
 from gaudi_tune.devices.cpu import CPU
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.show.trackers.delivery import deliver_left
-from gaudi_tune.show.trackers.outbox import RECORDS_FILE
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from tests.tools.agree.groups import KilledError, RealActors, keep_files
 from tests.tools.agree.loops import Curve
@@ -222,7 +221,7 @@ class CheckedSweep:
                 shutil.rmtree(self.storage / "session")  # Ray's next session is another one
                 kept.rename(self.folder)
                 if kind.torn:
-                    tear(self.folder / STATE_LOG, self.folder / RECORDS_FILE)
+                    tear(self.folder / STATE_LOG, self.folder / OUTBOX_FILE)
                 return None
         return tuner.run.state
 

@@ -27,8 +27,8 @@ import psutil
 import pytest
 
 sys.path[0] = str(Path(__file__).resolve().parents[3])
+from gaudi_tune.base.files import OUTBOX_FILE
 from gaudi_tune.define.options import PROJECT_ROOT
-from gaudi_tune.show.trackers.outbox import RECORDS_FILE
 from tests.helpers.deliveries import count_delivered
 from tests.helpers.team_server import PASSWORDS, Bucket, TeamServer, sign_in, team_server
 
@@ -54,7 +54,7 @@ class LongSweep:
     def __init__(self, folder: Path, uri: str, name: str = NAME) -> None:
         self._folder, self._uri = folder, uri
         self.printed = folder / f"{name}.txt"
-        self._records = folder / name / RECORDS_FILE
+        self._records = folder / name / OUTBOX_FILE
         self._read, self.reported = 0, 0
 
     def start(self, *options: str) -> None:

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from gaudi_tune.base.files import STATE_LOG
-from gaudi_tune.show.trackers.outbox import STATE_FILE as DELIVERED_FILE
+from gaudi_tune.base.files import DELIVERED_FILE, STATE_LOG
 from gaudi_tune.sweep.record.events import CTRL_C, HUNG_UP, PREEMPTED, TERMINATED
 from gaudi_tune.training.checkpoint import STATE_FILE, read_state
 from tests.helpers.mlflow_server import Server

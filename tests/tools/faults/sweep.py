@@ -17,8 +17,8 @@ from pathlib import Path
 
 import psutil
 
+from gaudi_tune.base.files import OUTBOX_FILE
 from gaudi_tune.define.options import PROJECT_ROOT, SchedulerName
-from gaudi_tune.show.trackers.outbox import RECORDS_FILE
 from tests.helpers.page_client import PageClient
 from tests.helpers.stand_in_hpu import STAND_IN, environment
 from tests.tools.faults.accumulating import ALIVE, EPOCHS, HURRY
@@ -248,7 +248,7 @@ class Sweep:
 
     def outbox_size(self) -> int:
         """Return how many bytes the sweep has had for MLflow so far."""
-        return (self.folder / RECORDS_FILE).stat().st_size
+        return (self.folder / OUTBOX_FILE).stat().st_size
 
     def finish(self) -> None:
         """Let what is left of it take no time, and wait for its end."""
