@@ -13,15 +13,6 @@ MLFLOW_MODEL_VERSIONS, MLFLOW_PARENT_RUN_ID = "mlflow.modelVersions", "mlflow.pa
 with suppress(ImportError):
     from mlflow.utils.validation import _validate_model_name
 
-__all__ = [
-    "DATABASE_LOGGER",
-    "MLFLOW_MODEL_VERSIONS",
-    "MLFLOW_PARENT_RUN_ID",
-    "PYFUNC_LOGGER",
-    "says_deleted",
-    "validate_model_name",
-]
-
 DATABASE_LOGGER = "mlflow.store.db.utils"
 """A logger with a line for each table that is created in a new store. No setting of MLflow silences a single module."""
 PYFUNC_LOGGER = "mlflow.pyfunc"

@@ -59,21 +59,7 @@ with suppress(ImportError):
     if holds("lost-workers"):
         LOST_WORKERS = (WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError, WorkerGroupStartupFailedError)
 
-__all__ = [
-    "ENABLE_PREEMPTION_WATCHER",
-    "LOST_WORKERS",
-    "START_TIMEOUT_S",
-    "RayTrainWorker",
-    "SynchronizationOnDemand",
-    "Worker",
-    "WorkerGroupCallback",
-    "answered_by",
-    "end_workers",
-    "is_start_timeout",
-    "one_worker",
-    "run_on_all",
-    "synchronize_on_demand",
-]
+__all__ = ["RayTrainWorker", "WorkerGroupCallback"]
 
 START_TIMEOUT_S = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
 """Variable: seconds that a worker group may take to start. No argument of TorchTrainer sets it."""

@@ -25,17 +25,6 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from gaudi_tune.private.surfaces import holds
 
-__all__ = [
-    "DISPENSABLE",
-    "FixedSize",
-    "HandOver",
-    "LeanTorchTrainer",
-    "TorchBackend",
-    "TorchBackendConfig",
-    "interface_of",
-    "store_at",
-]
-
 LOOPBACK = "127.0.0.1"
 ACCELERATE_DEVICE = "ACCELERATE_TORCH_DEVICE"
 """Accelerate's variable for the device of a process."""
