@@ -29,7 +29,7 @@ FLOORS = (
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
     "cli": 930,
-    "on_ray": 2879,
+    "on_ray": 2778,
     "plan": 1075,
     "sweep.policies": 800,
     "sweep.search": 1269,
@@ -44,7 +44,7 @@ BUDGETS = {
     "training": 680,
     "devices": 1036,
     "base": 570,
-    "private": 1360,
+    "private": 1324,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ray.tune.search import Searcher
 
@@ -18,7 +18,7 @@ from gaudi_tune.sweep.search.confirmation_trials import confirmation_configs
 from gaudi_tune.sweep.search.proposer import Proposer
 
 
-class Source(Protocol):
+class Source:
     """The user's own search algorithm, which proposes configurations in place of a sampler.
 
     It knows trials by Tune's ids, and only those that it has proposed: neither the baseline, nor what people request.
@@ -26,6 +26,7 @@ class Source(Protocol):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Return the next configuration; None while there is none; ``Searcher.FINISHED`` if there is no more."""
+        raise NotImplementedError
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Note a result after which the trial does not end."""
@@ -35,6 +36,7 @@ class Source(Protocol):
 
     def save(self) -> dict[str, Any]:
         """Return what a resumed sweep must know, as JSON can hold it."""
+        raise NotImplementedError
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take what :meth:`save` returned."""

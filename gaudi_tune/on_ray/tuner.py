@@ -20,7 +20,6 @@ from gaudi_tune.base.process import changed_environment, prepare_terminal, tempo
 from gaudi_tune.base.words import as_text
 from gaudi_tune.define.config_file import with_file
 from gaudi_tune.define.experiment import Experiment
-from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.options import COMMAND_LINE_ONLY, SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaisedError, lost_actor
@@ -109,14 +108,9 @@ def build_tuner(
         )
     usual = vars(SweepOptions())
     explicit = {name: value for name, value in vars(options or SweepOptions()).items() if value != usual[name]}
-    arguments = {"search_alg": search_alg, "callbacks": callbacks, "stop": stop, **explicit, **changes}
-    arguments |= {"tune_config": tune_config, "run_config": run_config}
+    arguments = {"sampler": sampler, "search_alg": search_alg, "callbacks": callbacks, "stop": stop}
+    arguments |= {"tune_config": tune_config, "run_config": run_config, **explicit, **changes}
     experiment, objects, changes = read_arguments(experiment, arguments)
-    if sampler is not None:
-        check_sampler(sampler, objects, changes.get("search", SweepOptions.search))
-        objects = replace(objects, sampler=sampler)
-        if changes.get("resume") is None:  # a resumed sweep keeps the name with which it began
-            changes["search"] = type(sampler).__name__
     options = with_file(None, changes)
     options = replace(options, epochs=epochs_of(objects, experiment, options))
     prepare_terminal()
@@ -129,21 +123,6 @@ def build_tuner(
     plan = with_notes(make_plan(experiment, options, objects))
     print(as_text(plan_lines(plan)), flush=True)
     return SweepTuner(plan)
-
-
-def check_sampler(sampler: object, objects: GivenObjects, search: str) -> None:
-    """Check that a sampler is one, and that nothing else proposes the trials."""
-    if not isinstance(sampler, BaseSampler):
-        raise SweepError(
-            f"sampler={written(sampler)}: give an object, such as optuna.samplers.QMCSampler(); a name is search='tpe'"
-        )
-    if objects.search_alg is not None or search != SweepOptions.search:
-        other_option = (
-            f"search={written(search)}"
-            if objects.search_alg is None
-            else f"search_alg={type(objects.search_alg).__name__}"
-        )
-        raise SweepError(f"{other_option} and sampler={written(sampler)} both say what proposes the trials; give one")
 
 
 class SweepTuner(tune.Tuner):

@@ -78,7 +78,7 @@ def test_a_class_or_a_name_is_no_sampler(storage: Path) -> None:
 @pytest.mark.parametrize("given", [{"search": "tpe"}, {"options": SweepOptions(search="tpe")}])
 def test_one_thing_proposes_the_trials(given: dict[str, Any]) -> None:
     with pytest.raises(
-        SweepError, match=r"search='tpe' and sampler=an object of the class RandomSampler both say what proposes"
+        SweepError, match=r"sampler=an object of the class RandomSampler and search='tpe' both say what proposes"
     ):
         build_tuner(OWN, sampler=optuna.samplers.RandomSampler(), **given)
 

@@ -1,21 +1,23 @@
-"""The fields of Ray Tune's TuneConfig and RunConfig in the words of a sweep, or what to write in their place."""
+"""The fields of Ray Tune's configurations in the words of a sweep, or what to write in their place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
-from numbers import Real
 from typing import Any
-
-from ray import tune
 
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.define.experiment import Experiment
-from gaudi_tune.on_ray.given.resources import take_resources
 
+CONFIGS = {
+    "tune_config": "TuneConfig",
+    "run_config": "RunConfig",
+    "failure_config": "FailureConfig",
+    "checkpoint_config": "CheckpointConfig",
+}
+"""Ray's configurations and their classes. The last two are in a RunConfig, too, so they come after it."""
 REFUSED = {
     "param_space": "the space belongs to the Experiment; give it as Experiment(space=...)",
     "trainable": "the train loop belongs to the Experiment; give it as Experiment(train_loop=...)",
@@ -28,69 +30,50 @@ REFUSED = {
     "progress_reporter": "the terminal and the live page show the progress; leave it out, or give a callback",
     "log_to_file": "what workers print is in the logs of Ray's session; leave it out",
     "logging_config": "workers log as Ray's do; leave it out",
-    "max_failures": "give retries=N",
-    "fail_fast": "give same_errors=1",
+    "checkpoint_at_end": "each trial that may win is saved; leave it out",
     "local_dir": "give storage=FOLDER",
     "worker_runtime_env": "workers have the environment of this process; leave it out",
 }
 """What no sweep can do, with what to write instead."""
-NO_EFFECT = ("reuse_actors", "verbose")
-"""What a sweep decides itself: its workers stay warm from trial to trial, and it prints its own progress."""
+NO_EFFECT = ("reuse_actors", "verbose", "checkpoint_score_order")
+"""What a sweep decides itself: its workers stay warm from trial to trial, it prints its own progress, and it knows
+whether more of its metric is better."""
+KEPT_ON_RESUME = {"name", "num_samples", "metric", "mode"}
+"""Fields that a resumed sweep keeps as it began with them."""
 
 
-@contextmanager
-def noted(refusals: list[str]) -> Iterator[None]:
-    """Note a SweepError of the block and go on, so that all refusals of a call are told at once."""
-    try:
-        yield
-    except SweepError as error:
-        refusals.append(str(error))
+def with_configs(arguments: Mapping[str, Any], experiment: Experiment) -> tuple[dict[str, Any], list[str]]:
+    """Read the fields of Ray's configurations among the arguments of build_tuner().
 
-
-def with_configs(
-    arguments: Mapping[str, Any], experiment: Experiment, refusals: list[str], notes: list[str]
-) -> dict[str, Any]:
-    """Return the arguments of build_tuner() with the fields of Ray's configurations among them, in the sweep's words.
-
-    What cannot be honoured is added to ``refusals``, and what means less here than in Ray to ``notes``.
+    Returns:
+        The arguments in the words of a sweep, and remarks on what means less here than in Ray.
 
     Raises:
-        SweepError: A field is given twice.
+        SweepError: A field is given twice, or cannot be honoured.
     """
-    merged, in_configs = _merged(arguments)
-    for name in merged.keys() & REFUSED.keys():
-        refusals.append(f"{name}: {REFUSED[name]}")
-        del merged[name]
-    with noted(refusals):
-        take_resources(merged, experiment.train_loop)
+    merged, notes = dict(arguments), list[str]()
+    is_resumed = merged.get("resume") is not None
+    for word in CONFIGS:
+        for name, value in _fields_in(word, merged.pop(word, None)).items():
+            if is_resumed and name in KEPT_ON_RESUME:
+                continue
+            if merged.get(name) not in (None, ()):
+                raise SweepError(f"{name} is given twice: as an argument, and in Ray's configuration; give it once")
+            merged[name] = value
+    if refusals := [f"{name}: {REFUSED[name]}" for name in merged if name in REFUSED]:
+        raise SweepError("; ".join(refusals))
+    score = merged.pop("checkpoint_score_attribute", None)
+    if score not in (None, merged.get("metric") or experiment.metric):
+        raise SweepError(
+            f"checkpoint_score_attribute={written(score)}: the sweep's metric says which is the best; leave it out"
+        )
     for name in NO_EFFECT:
         merged.pop(name, None)
-    if merged.get("resume") is not None:  # a resumed sweep keeps what it began with
-        for name in {"name", "num_samples", "metric", "mode"} & in_configs:
-            del merged[name]
-    if "checkpoint_config" in merged:
-        config, metric = merged.pop("checkpoint_config"), merged.get("metric") or experiment.metric
-        with noted(refusals):
-            merged |= _read_checkpoints(config, metric, notes)
     for name, reader in READERS.items():
         if name in merged:
-            with noted(refusals):
-                merged |= reader(merged.pop(name))
-    with noted(refusals):
-        merged |= _objectives(merged.pop("metric", None), merged.pop("mode", None), experiment)
-    return merged
-
-
-def _merged(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """Return the arguments with the fields of the configurations, and the names of these fields."""
-    merged, in_configs = dict(arguments), dict[str, Any]()
-    for word in ("tune_config", "run_config"):
-        in_configs |= _fields_in(word, merged.pop(word, None))
-    for name, value in in_configs.items():
-        if merged.get(name) not in (None, ()):
-            raise SweepError(f"{name} is given twice: as an argument, and in Ray's configuration; give it once")
-        merged[name] = value
-    return merged, set(in_configs)
+            merged |= reader(merged.pop(name), notes)
+    merged |= _objectives(merged.pop("metric", None), merged.pop("mode", None), experiment)
+    return merged, notes
 
 
 def _fields_in(word: str, config: Any) -> dict[str, Any]:
@@ -98,8 +81,7 @@ def _fields_in(word: str, config: Any) -> dict[str, Any]:
     if config is None:
         return {}
     if isinstance(config, type) or not is_dataclass(config):
-        example = {"tune_config": "TuneConfig", "run_config": "RunConfig"}[word]
-        raise SweepError(f"{word}={written(config)}: give an object, such as tune.{example}(...)")
+        raise SweepError(f"{word}={written(config)}: give an object, such as tune.{CONFIGS[word]}(...)")
     kind: Any = type(config)
     usual = kind()
     values = {field.name: getattr(config, field.name) for field in fields(config)}
@@ -121,68 +103,52 @@ def _objectives(metric: str | None, mode: str | None, experiment: Experiment) ->
     return {"objectives": (name if mode is None else f"{name}:{mode}",)}
 
 
-def _read_time_budget(seconds: Any) -> dict[str, Any]:
-    if seconds is None:
-        return {}
-    number = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
-    if isinstance(number, bool) or not isinstance(number, Real):
-        raise SweepError(f"time_budget_s={written(seconds)}: give a number of seconds, such as 3600")
-    return {"time_budget": float(number) / 60}
+def _read_time_budget(seconds: Any, notes: list[str]) -> dict[str, Any]:
+    if isinstance(seconds, timedelta):
+        seconds = seconds.total_seconds()
+    return {} if seconds is None else {"time_budget": seconds / 60}
 
 
-def _read_samples(number: int | None) -> dict[str, Any]:
+def _read_samples(number: int | None, notes: list[str]) -> dict[str, Any]:
     if number == -1:
         raise SweepError("num_samples=-1: a sweep has a number of trials; give one, and time_budget_s ends it earlier")
     return {"num_samples": number}
 
 
-def _check_kind(name: str, config: Any, kind: type[Any]) -> None:
-    if not isinstance(config, kind):
-        raise SweepError(f"{name}={written(config)}: give an object, such as tune.{kind.__name__}(...)")
-
-
-def _read_failures(config: Any) -> dict[str, Any]:
-    _check_kind("failure_config", config, tune.FailureConfig)
-    if config.fail_fast not in (False, True):
-        raise SweepError(
-            f"fail_fast={written(config.fail_fast)}: a sweep ends in order after an error; give fail_fast=True"
-        )
-    if config.max_failures < 0:
+def _read_failures(number: int, notes: list[str]) -> dict[str, Any]:
+    if number < 0:
         raise SweepError("max_failures=-1: a trial that always fails would never end; give a number")
-    retries = {"retries": config.max_failures} if config.max_failures else {}
-    return {**retries, **({"same_errors": 1} if config.fail_fast else {})}
+    return {"retries": number}
 
 
-def _read_checkpoints(config: Any, metric: str, notes: list[str]) -> dict[str, Any]:
-    _check_kind("checkpoint_config", config, tune.CheckpointConfig)
-    rules = {
-        "checkpoint_score_attribute": (
-            config.checkpoint_score_attribute in (None, metric),
-            "the sweep's metric says which is the best; leave it out",
-        ),
-        "checkpoint_at_end": (not config.checkpoint_at_end, "each trial that may win is saved; leave it out"),
-    }
-    refused = {name: instead for name, (is_possible, instead) in rules.items() if not is_possible}
-    if refused:
-        raise SweepError(
-            "; ".join(f"{name}={written(getattr(config, name))}: {instead}" for name, instead in refused.items())
-        )
-    if config.num_to_keep not in (None, 1):
+def _read_fail_fast(fails_fast: Any, notes: list[str]) -> dict[str, Any]:
+    if fails_fast not in (False, True):
+        raise SweepError(f"fail_fast={written(fails_fast)}: a sweep ends in order after an error; give fail_fast=True")
+    return {"same_errors": 1} if fails_fast else {}
+
+
+def _read_number_to_keep(number: int | None, notes: list[str]) -> dict[str, Any]:
+    if number not in (None, 1):
+        notes.append(f"num_to_keep={number} has no effect: a trial keeps its best and its latest checkpoint")
+    return {}
+
+
+def _read_frequency(frequency: int, notes: list[str]) -> dict[str, Any]:
+    if frequency > 1:
         notes.append(
-            f"num_to_keep={config.num_to_keep} has no effect: a trial keeps its best and its latest checkpoint"
+            f"checkpoint_frequency={frequency} saves at each report, which is more often; checkpoint_minutes=M in its "
+            f"place saves less"
         )
-    if config.checkpoint_frequency > 1:
-        frequency = f"checkpoint_frequency={config.checkpoint_frequency}"
-        notes.append(
-            f"{frequency} saves at each report, which is more often; checkpoint_minutes=M in its place saves less"
-        )
-    return {"checkpoint_minutes": 0.0} if config.checkpoint_frequency else {}
+    return {"checkpoint_minutes": 0.0} if frequency else {}
 
 
-READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+READERS: dict[str, Callable[[Any, list[str]], dict[str, Any]]] = {
     "num_samples": _read_samples,
     "time_budget_s": _read_time_budget,
-    "storage_path": lambda path: {"storage": path},
-    "failure_config": _read_failures,
+    "storage_path": lambda path, notes: {"storage": path},
+    "max_failures": _read_failures,
+    "fail_fast": _read_fail_fast,
+    "num_to_keep": _read_number_to_keep,
+    "checkpoint_frequency": _read_frequency,
 }
-"""Functions that return the options for a field of Ray's."""
+"""Functions that return the options for a field of Ray's, and may add a remark."""

@@ -60,11 +60,6 @@ class RayScheduler(SweepScheduler):
         self._guarded = Guarded(type(ray_scheduler).__name__)
 
     @property
-    def supports_buffered_results(self) -> bool:
-        """Whether Tune may hand over several results of a trial at once."""
-        return self.ray.supports_buffered_results
-
-    @property
     @override
     def needs_checkpoints(self) -> bool:
         """Whether trials pause as a matter of course, so that they must continue from checkpoints."""

@@ -25,7 +25,7 @@ from gaudi_tune.on_ray.tune_searcher import Source
 from gaudi_tune.private.ray_objects import count_variants, keeps_state, restore, saved, tell_goal, variants
 
 
-class RaySearch:
+class RaySearch(Source):
     """Asks a searcher of Ray's for configurations, and tells it of the trials that it proposed.
 
     It gets what Ray Tune gives it, but a trial that diverged counts as one that failed, and one that
@@ -88,7 +88,7 @@ class RaySearch:
         self._last_results = dict(state["last_results"])
 
 
-class RayVariants:
+class RayVariants(Source):
     """Proposes what Ray's BasicVariantGenerator would: grids, random samples, and what functions make of these.
 
     With the same seed, or the generator's own, the same proposals come again, so that a resumed sweep skips those that
@@ -107,12 +107,6 @@ class RayVariants:
         if configuration is None:
             return str(Searcher.FINISHED)
         return {name: plain(value) for name, value in configuration.items()}
-
-    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        """Do nothing: no proposal depends on results."""
-
-    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None, *, error: bool) -> None:
-        """Do nothing: no proposal depends on results."""
 
     def save(self) -> dict[str, Any]:
         """Return what a resumed sweep must know, as JSON can hold it."""

@@ -46,15 +46,10 @@ class UserStop:
     def _reached(self, result: Mapping[str, Any]) -> str:
         assert isinstance(self._stop, Mapping)
         for name, value in self._stop.items():
-            if name not in result:
-                self._warn("stop names %s, which no report has; it ends no trial by that", name)
-            elif not isinstance(result[name], Real):
-                self._warn("stop names %s, which a report has without a number; that ends no trial", name)
-            elif result[name] >= value:
-                return f"{name} {result[name]:.4g} reached the {value:g} of its stop"
+            reached = result.get(name)
+            if isinstance(reached, Real) and float(reached) >= value:
+                return f"{name} {float(reached):.4g} reached the {value:g} of its stop"
+            if not isinstance(reached, Real) and not self._has_warned:
+                self._has_warned = True
+                logger.warning("stop names %s, which a report has not as a number; that ends no trial", name)
         return ""
-
-    def _warn(self, message: str, metric: str) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            logger.warning(message, metric)

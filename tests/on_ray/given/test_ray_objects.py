@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,6 @@ from ray.tune.search.optuna import OptunaSearch
 from ray.tune.stopper import MaximumIterationStopper, TrialPlateauStopper
 
 from gaudi_tune import Budget, Experiment, SweepError, build_tuner
-from gaudi_tune.define.objective import Mode
 from gaudi_tune.on_ray.given.arguments import read_callbacks, read_stop
 from gaudi_tune.on_ray.given.user_callback import HOOKS, UserCallback
 from gaudi_tune.on_ray.given.user_stop import UserStop
@@ -168,10 +166,10 @@ def test_every_hook_of_ray_is_passed_on() -> None:
     [
         (
             Counting(),
-            r"callbacks=an object of the class Counting: give a list of callbacks, .*\[TBXLoggerCallback\(\)\]",
+            r"callbacks=an object of the class Counting: give a list of objects .*\[TBXLoggerCallback\(\)\]",
         ),
         ([Counting], r"callbacks=Counting is a class; give an object, Counting\(...\)"),
-        ([print], r"<built-in function print> is no ray.tune.Callback; derive it from that"),
+        ([print], r"give a list of objects of ray.tune.Callback"),
     ],
 )
 def test_an_object_that_is_no_callback_is_refused(callbacks: Any, message: str) -> None:
@@ -183,10 +181,7 @@ def test_an_object_that_is_no_callback_is_refused(callbacks: Any, message: str) 
     ("stop", "message"),
     [
         (3, r"stop=3: give numbers by metric, such as stop={'training_iteration': 20}; a function"),
-        ({"loss": {"min": 1}}, r"stop: 'loss': {'min': 1} is no finite number for a metric"),
-        ({"loss": math.nan}, "stop: 'loss': nan is no finite number for a metric"),
-        ({"training_iteration": math.inf}, "stop: 'training_iteration': inf is no finite number for a metric"),
-        (lambda result: True, "a function of a trial's id and its result; or a ray.tune.Stopper"),
+        ({"loss": {"min": 1}}, r"stop={'loss': {'min': 1}}: give numbers by metric"),
         (MaximumIterationStopper, r"MaximumIterationStopper is a class; give an object"),
         ([3], "give numbers by metric"),
     ],
@@ -202,7 +197,7 @@ def test_the_three_forms_of_a_stop_end_trials(caplog: pytest.LogCaptureFixture) 
     assert by_metric.why_trial_ends("a", {"score": 0.75}) == "score 0.75 reached the 0.5 of its stop"
     assert by_metric.why_trial_ends("a", {"loss": 0.1}) == by_metric.why_trial_ends("a", {"loss": 0.1}) == ""
     assert [record.message for record in caplog.records] == [
-        "stop names score, which no report has; it ends no trial by that"
+        "stop names score, which a report has not as a number; that ends no trial"
     ]
     combined = UserStop(read_stop([MaximumIterationStopper(2), TrialPlateauStopper("score")]))
     ends = [combined.why_trial_ends("a", {"score": 0.1, "training_iteration": n}) for n in (1, 2)]
@@ -217,7 +212,7 @@ def test_the_three_forms_of_a_stop_end_trials(caplog: pytest.LogCaptureFixture) 
     by_phase = UserStop(read_stop({"phase": 3}))
     answers = [by_phase.why_trial_ends("a", {"phase": phase}) for phase in ("warm", None, np.float32(3), 4)]
     assert answers == ["", "", "phase 3 reached the 3 of its stop", "phase 4 reached the 3 of its stop"]
-    assert "stop names phase, which a report has without a number" in caplog.text
+    assert "stop names phase, which a report has not as a number" in caplog.text
 
 
 def test_an_exit_in_a_given_object_ends_no_sweep(caplog: pytest.LogCaptureFixture) -> None:
@@ -294,17 +289,6 @@ def test_the_plan_says_what_a_scheduler_forgets_and_that_its_length_differs(stor
     assert "HyperBandForBOHB cannot keep its state: a resumed sweep begins it again" in told
     equal: Any = build_tuner(PLAIN, scheduler=ASHAScheduler(max_t=9), storage=storage, device="cpu", epochs=9)
     assert not equal.plan.objects.notes
-
-
-@pytest.mark.parametrize(("mode", "noted"), [("min", True), ("max", False)])
-def test_the_plan_says_that_stop_ends_trials_with_a_high_value_also_where_less_is_better(
-    mode: Mode, noted: bool, storage: Path
-) -> None:
-    experiment = replace(PLAIN, mode=mode)
-    tuner: Any = build_tuner(experiment, stop={"score": 0.3}, storage=storage, device="cpu")
-    told = "\n".join(plan_lines(tuner.plan))
-    assert "a trial ends when score is 0.3 or more" in told
-    assert ("target=0.3 ends the sweep once a trial is as low as that" in told) == noted
 
 
 def test_the_longest_trial_of_a_scheduler_is_the_budget_if_nothing_else_gives_one(storage: Path) -> None:

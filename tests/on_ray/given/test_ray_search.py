@@ -189,7 +189,7 @@ def test_options_count_with_a_searcher_as_arguments_do(storage: Path) -> None:
     usual = SweepOptions(scheduler="median", num_samples=3, storage=storage, device="cpu")
     searcher: Any = build_tuner(PLAIN, usual, search_alg=OptunaSearch())
     assert (searcher.plan.options.scheduler, searcher.plan.num_samples) == ("median", 3)
-    with pytest.raises(SweepError, match="search='tpe' is for the sweep's own samplers"):
+    with pytest.raises(SweepError, match="and search='tpe' both say what proposes the trials; give one"):
         build_tuner(PLAIN, replace(usual, search="tpe"), search_alg=OptunaSearch())
 
 
@@ -210,13 +210,13 @@ def test_a_space_that_branches_is_given_to_the_searcher_too(storage: Path) -> No
     ("search_alg", "options", "message"),
     [
         (OptunaSearch, {}, r"search_alg=OptunaSearch is a class; give an object, OptunaSearch\(...\)"),
-        ("tpe", {}, "search_alg is for objects of Ray Tune; give it as search="),
-        (RandomSampler(), {}, "search_alg is for objects of Ray Tune; give it as sampler="),
+        ("tpe", {}, "this is no searcher of Ray Tune.* A name is search="),
+        (RandomSampler(), {}, "this is no searcher of Ray Tune.* an object of Optuna's sampler="),
         (print, {}, "this is no searcher of Ray Tune; derive it from ray.tune.search.Searcher"),
         (Repeater(OptunaSearch(metric="score", mode="max"), 2), {}, "give its searcher, and confirm=K, seeds=S"),
         (ConcurrencyLimiter(Slow(), 2, batch=True), {}, "each trial counts as it ends; leave batch out"),
         (OptunaSearch(metric="loss", mode="min"), {}, "its metric is 'loss', and the Experiment's is 'score'"),
-        (Slow(), {"search": "tpe"}, "search='tpe' is for the sweep's own samplers; leave it out, or search_alg=Slow"),
+        (Slow(), {"search": "tpe"}, "search_alg=.*Slow and search='tpe' both say what proposes the trials; give one"),
         (OptunaSearch(), {"space": by_branch}, "it cannot propose a trial .*give it .* a space of its own, since"),
         (Slow(), {"space": {"y": tune.uniform(0, 1)}}, "it proposes x, and the Experiment's space has y"),
         (BasicVariantGenerator(), {"space": by_branch}, "it proposes from a mapping of ranges"),
