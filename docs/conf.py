@@ -27,22 +27,30 @@ html_copy_source = html_show_copyright = html_show_sourcelink = html_show_sphinx
 def prepare(app: Sphinx, page: str, source: list[str]) -> None:
     """Say to MyST what a page says to GitHub with an anchor in HTML, and give each README the contents below it."""
     source[0] = re.sub(r'^<a id="([\w-]+)"></a>', r"\n(\1)=\n", source[0], flags=re.MULTILINE)
-    if page.endswith("README") and (shown := contents(page, source[0], app.env.found_docs)):
-        source[0] += "\n\n```{toctree}\n:hidden:\n\n" + "\n".join(f"/{below}" for below in shown) + "\n```\n"
+    if page.endswith("README"):
+        for caption, shown in contents(page, source[0], app.env.found_docs).items():
+            options = ":hidden:\n" + (f":caption: {caption}\n" if caption else "")
+            source[0] += f"\n\n```{{toctree}}\n{options}\n" + "\n".join(f"/{below}" for below in shown) + "\n```\n"
 
 
-def contents(page: str, text: str, pages: set[str]) -> list[str]:
-    """Return the pages that the sidebar shows below a README: a new page needs no line anywhere.
+def contents(page: str, text: str, pages: set[str]) -> dict[str, list[str]]:
+    """Return the pages that the sidebar shows below a README, by their caption: a new page needs no line anywhere.
 
-    Below the first page, those of its section "Documentation" come first, in their order, and then all that no other
-    README has beside it.
+    Below the first page, those of the table in its section "Documentation" come first, in their order and by the first
+    column, and then all that no other README has beside it.
     """
     if page != root_doc:
-        return sorted(other for other in pages if Path(other).parent == Path(page).parent and other != page)
-    linked = re.findall(r"\]\(([\w/-]+)\.md\)", text.partition("\n## Documentation\n")[2])
+        return {"": sorted(other for other in pages if Path(other).parent == Path(page).parent and other != page)}
+    shown: dict[str, list[str]] = {}
+    caption = ""
+    for row in text.partition("\n## Documentation\n")[2].splitlines():
+        caption = row[1:].partition("|")[0].strip() or caption
+        linked = [link for link in re.findall(r"\]\(([\w/-]+)\.md\)", row) if link != root_doc]
+        shown.setdefault(caption, []).extend(linked)
     folders = {Path(other).parent for other in pages if other.endswith("/README")}
-    others = sorted(other for other in pages if other.endswith("/README") or Path(other).parent not in folders)
-    return [other for other in dict.fromkeys([*linked, *others]) if other != root_doc]
+    others = {other for other in pages if other.endswith("/README") or Path(other).parent not in folders}
+    shown["More"] = sorted(others.difference([root_doc], *shown.values()))
+    return {caption: below for caption, below in shown.items() if below}
 
 
 def leave_folders(app: Sphinx, document: nodes.document) -> None:
