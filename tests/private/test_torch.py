@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import nn
 
 from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.private.global_state import config_of, restore_config
 from gaudi_tune.private.torch import (
     change_class,
     expect_many_graphs,
@@ -33,14 +34,18 @@ assert "torch._dynamo" not in sys.modules, "a process that never compiles has im
 """
 
 
+@pytest.fixture(autouse=True)
+def dynamo_as_before() -> Iterator[None]:
+    """Put Dynamo's settings back; pytest's monkeypatch would delete one, after which Dynamo denies that it exists."""
+    before = config_of("torch._dynamo.config")
+    yield
+    restore_config("torch._dynamo.config", before)
+
+
 def test_the_compiler_has_a_setting_for_data_parallel_models() -> None:
-    before = torch._dynamo.config.optimize_ddp
-    try:
-        for split in (False, True):
-            split_compiled_ddp(split)
-            assert torch._dynamo.config.optimize_ddp is split
-    finally:
-        torch._dynamo.config.optimize_ddp = before
+    for split in (False, True):
+        split_compiled_ddp(split)
+        assert torch._dynamo.config.optimize_ddp is split
     with pytest.raises(AttributeError):  # Dynamo refuses what is not a setting
         torch._dynamo.config.optimise_ddp = False  # type: ignore[attr-defined]
 
@@ -92,8 +97,8 @@ def test_the_compiler_takes_more_graphs_of_a_function_than_its_own_limit() -> No
     assert len(compilations) == 20
 
 
-def test_functions_that_the_compiler_has_given_up_on_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 3)
+def test_functions_that_the_compiler_has_given_up_on_are_counted() -> None:
+    torch._dynamo.config.recompile_limit = 3
     forget_compiled(limit=0)
     model = torch.compile(nn.Linear(2, 2), backend="eager", dynamic=False)
     for samples in range(1, 6):
