@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
@@ -36,13 +35,8 @@ from gaudi_tune.define.reading import (
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 """The checkout, or where the packages are installed."""
-_MAIN = Path(getattr(sys.modules["__main__"], "__file__", None) or Path.cwd()).resolve()
-_INSTALLED = _MAIN.is_relative_to(Path(sys.prefix).resolve())  # gaudi-tune, whose environment may be in the checkout
-_SCRIPT = Path.cwd().resolve() if _INSTALLED else _MAIN
-IN_CHECKOUT = (PROJECT_ROOT / "pyproject.toml").is_file() and _SCRIPT.is_relative_to(PROJECT_ROOT)
-"""Whether the script that runs is in the checkout, or, if no script runs, whether the current folder is."""
-HOME = PROJECT_ROOT if IN_CHECKOUT else Path.cwd()
-"""The folder of results and of the tracking store: the checkout for its own scripts, else the current folder."""
+HOME = Path.cwd()
+"""The folder of results and of the tracking store: the one in which the command was started."""
 DEFAULT_STORAGE = HOME / "results"
 SEEDS = 2**32
 """How many seeds there are, from 0."""

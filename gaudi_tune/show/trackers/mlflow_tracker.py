@@ -13,7 +13,7 @@ from typing import Any
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import errors_are_logged
 from gaudi_tune.base.words import format_params
-from gaudi_tune.define.options import IN_CHECKOUT
+from gaudi_tune.define.options import HOME, PROJECT_ROOT
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.private.fork_server import ForkServer
 from gaudi_tune.show.confirmation import verdict
@@ -92,8 +92,8 @@ class MlflowTracker:
 
     @property
     def _uses_default_store(self) -> bool:
-        """Whether commands need no address, because the store is that of this checkout."""
-        return self._plan.tracking_uri == STORE_URI and IN_CHECKOUT
+        """Whether commands need no address, because the store is that of the checkout, where they are given."""
+        return self._plan.tracking_uri == STORE_URI and HOME == PROJECT_ROOT
 
     def load_line(self) -> str | None:
         """Return a line of Python that loads the best trial's model from MLflow; None if MLflow does not have it."""

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from gaudi_tune.base.process import installed_versions
-from gaudi_tune.define.options import HOME
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.trackers.mlflow_names import accepted_name
 from gaudi_tune.sweep.record.sweep_state import SweepState
@@ -24,7 +23,7 @@ def provenance() -> dict[str, str]:
 
 
 def git_state() -> dict[str, str]:
-    """Return the commit and the dirty flag of the checkout; {} outside a checkout or without git."""
+    """Return commit and dirty flag of the repository around the current folder; {} outside one or without git."""
     commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain")
     if commit is None or changes is None:
         return {}
@@ -32,7 +31,7 @@ def git_state() -> dict[str, str]:
 
 
 def _git(*arguments: str) -> str | None:
-    command = ["git", "-C", str(HOME), *arguments]
+    command = ["git", *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
