@@ -38,7 +38,7 @@ BUDGETS = {
     "define": 1440,
     "group": 1870,
     "integrations": 151,
-    "data": 1730,
+    "data": 1750,
     "storage": 441,
     "recipes": 1272,
     "training": 680,

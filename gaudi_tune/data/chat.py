@@ -14,7 +14,7 @@ from gaudi_tune.base.errors import first_line
 from gaudi_tune.base.node_cache import fingerprint, prepare_once
 from gaudi_tune.base.words import shown
 from gaudi_tune.data.configs import ChatConfig, limited
-from gaudi_tune.data.held_out import Split, rows_of, shared_texts, split_off
+from gaudi_tune.data.held_out import Split, compared, rows_of, shared_samples, split_off
 from gaudi_tune.data.pretrained import encoder_config, positions
 from gaudi_tune.data.text import (
     ABOUT_FILE,
@@ -163,7 +163,8 @@ def _splits(config: ChatConfig, rows: dict[str, list[Rendered]], notes: list[str
         notes.append("half of the validation conversations are held out for the confirmation")
     if not splits["val"]:
         raise ValueError("there is nothing to validate on; give more rows, or a split or file 'validation'")
-    notes += shared_texts({split: [row.text for row in part] for split, part in splits.items()}, "conversations")
+    different = {split: [compared(row.text) for row in part] for split, part in splits.items()}
+    notes += shared_samples(different, "conversations")
     return splits
 
 

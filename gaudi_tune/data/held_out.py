@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
+from unicodedata import normalize
 
 import numpy as np
 
@@ -46,9 +47,18 @@ def rows_of(part: Literal["val", "test"], labels: np.ndarray[Any, Any]) -> np.nd
     return np.sort(by_class[0::2] if part == "val" else by_class[1::2])
 
 
-def shared_texts(splits: Mapping[str, Sequence[str]], kind: str) -> Iterator[str]:
-    """Yield a remark on each split that has texts of another, which its scores should not depend on."""
-    different_texts = {split: {*texts} for split, texts in splits.items()}
+def compared(text: str) -> str:
+    """Return a text without what copies of it often differ in: white space, case, and how accents are written.
+
+    >>> compared("A  good\\tfilm\\n")
+    'a good film'
+    """
+    return " ".join(normalize("NFC", text).casefold().split())
+
+
+def shared_samples(splits: Mapping[str, Sequence[Hashable]], kind: str) -> Iterator[str]:
+    """Yield a remark on each split that has samples of another, which its scores should not depend on."""
+    different_samples = {split: {*samples} for split, samples in splits.items()}
     for split, other in (("val", "train"), ("test", "train"), ("test", "val")):
-        if common := sum(text in different_texts[other] for text in splits.get(split, ())):
+        if common := sum(sample in different_samples.get(other, ()) for sample in splits.get(split, ())):
             yield f"{common} of {len(splits[split])} {kind} of {split} are the same as {kind} of {other}"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gaudi_tune.base.words import counted, shown
+from gaudi_tune.data.held_out import shared_samples
 from gaudi_tune.data.readable import unreadable
 
 VALIDATION_FOLDERS = ("val", "validation", "valid", "test")
@@ -71,7 +75,23 @@ def list_images(root: Path) -> ImageList:
     listed.val = [entry for entry in listed.val if entry[0] not in listed.bad]
     listed.test = [entry for entry in listed.test if entry[0] not in listed.bad]
     _check(root, validation, listed)
+    splits = {"train": listed.train, "val": listed.val, "test": listed.test}
+    listed.notes += shared_samples(_contents(root, splits), "images")
     return listed
+
+
+def _contents(root: Path, splits: Mapping[str, Sequence[LabelledFile]]) -> dict[str, list[str]]:
+    """Return what tells each image from all others: its path, or its content where another file has its size."""
+    files = [file for labelled in splits.values() for file, _ in labelled]
+    sizes = {file: os.path.getsize(root / file) for file in files}
+    counts = Counter(sizes.values())
+
+    def content(entry: LabelledFile) -> str:
+        file, _ = entry
+        return hashlib.sha256((root / file).read_bytes()).hexdigest() if counts[sizes[file]] > 1 else file
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return {split: list(pool.map(content, labelled)) for split, labelled in splits.items()}
 
 
 def _check(root: Path, validation: Path, listed: ImageList) -> None:

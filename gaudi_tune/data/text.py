@@ -17,7 +17,7 @@ from gaudi_tune.base.errors import first_line
 from gaudi_tune.base.node_cache import fingerprint, prepare_once
 from gaudi_tune.base.words import shown
 from gaudi_tune.data.configs import TextConfig, limited
-from gaudi_tune.data.held_out import Split, rows_of, shared_texts, split_off
+from gaudi_tune.data.held_out import Split, compared, rows_of, shared_samples, split_off
 from gaudi_tune.data.pretrained import encoder_config, from_pretrained, positions
 from gaudi_tune.data.text_files import SPLIT_WORDS, Number, Table, read_files, values_of
 
@@ -37,7 +37,7 @@ TEXTS_AT_A_TIME = 1000
 DEVIATIONS = 5
 """If rows have fewer classes than expected in a random sample, by this many standard deviations, they are not
 random."""
-TOKENIZED_FORMAT = 6
+TOKENIZED_FORMAT = 7
 """Version of the tokenized data. It is raised when the data of the same texts changes."""
 ABOUT_FILE, TOKENIZER_FOLDER = "about.json", "tokenizer"
 
@@ -195,6 +195,9 @@ def _load_texts(config: TextConfig) -> tuple[dict[str, LabelledTexts], list[str]
         raise ValueError(
             f"the training texts have one class ({labels[0]}), and there is nothing to tell it from; give two or more"
         )
+    spellings = Counter(_spelling(label) for label in labels)
+    if alike := [repr(label) for label in labels if spellings[_spelling(label)] > 1]:
+        notes.append(f"classes that may be the same, and are written differently: {', '.join(alike)}")
     if not splits["val"].labels:
         reason = (
             "the validation split has no rows" if validation else "no class has three rows or more to take one from"
@@ -205,7 +208,12 @@ def _load_texts(config: TextConfig) -> tuple[dict[str, LabelledTexts], list[str]
     if config.hold_out:
         public_test = tables.get("test") if validation != "test" else None
         splits |= _test_data(config, splits["val"], public_test, labels, notes)
-    return splits, labels, [*notes, *shared_texts({split: part.texts for split, part in splits.items()}, "texts")]
+    different = {split: [compared(text) for text in part.texts] for split, part in splits.items()}
+    return splits, labels, [*notes, *shared_samples(different, "texts")]
+
+
+def _spelling(label: str) -> str:
+    return re.sub(r"\.0+$", "", compared(label))
 
 
 def _parts_with_equal_rows(config: TextConfig, tables: Mapping[str, Sequence[Table]]) -> Iterator[str]:
@@ -213,7 +221,7 @@ def _parts_with_equal_rows(config: TextConfig, tables: Mapping[str, Sequence[Tab
     for parts in tables.values():
         earlier_rows = set[tuple[str, ...]]()
         for part in parts if len(parts) > 1 else ():
-            columns = [map(str, part.values.get(name, ())) for name in _columns(config)]
+            columns = [(compared(str(value)) for value in part.values.get(name, ())) for name in _columns(config)]
             rows = [*zip(*columns, strict=False)]  # a part may lack a column, which is answered where it is needed
             if common := sum(row in earlier_rows for row in rows):
                 place = shown(part.place)

@@ -106,15 +106,22 @@ def _readable_below(folder: Path) -> list[Path]:
 
 
 def _split_of(file: Path) -> str | None:
-    """Return the split that a file's name says, or else that of the nearest folder above it; None if none does."""
-    for name in (file.name, *(folder.name for folder in file.parents)):
-        words = {SPLIT_WORD_ENDS.sub("", word.lower()) for word in WORD_BORDERS.split(name)}
+    """Return the split that a file's name says, or else that of the nearest folder above it; None if none does.
+
+    Raises:
+        ValueError: A name says two splits, or a folder's whole name says another than what is in it.
+    """
+    split = None
+    for path in (file, *file.parents):
+        words = {SPLIT_WORD_ENDS.sub("", word.lower()) for word in WORD_BORDERS.split(path.name) if word}
         splits = [split for split, names in SPLIT_WORDS.items() if words & names]
-        if len(splits) > 1:
+        if len(splits) > 1 and split is None:
             raise ValueError(f"the name of {file} belongs to the splits {' and '.join(splits)}; rename it")
-        if splits:
-            return splits[0]
-    return None
+        if split is None:
+            split = next(iter(splits), None)
+        elif len(words) == 1 and splits not in ([], [split]):
+            raise ValueError(f"{file} is for {split} by its name, and for {splits[0]} by its folder {path}; rename one")
+    return split
 
 
 def _reader(file: Path) -> Callable[[Path, Sequence[str]], tuple[Sequence[str], Mapping[str, Sequence[Any]]]] | None:

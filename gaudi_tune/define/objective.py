@@ -26,8 +26,8 @@ USUAL_MODES: dict[Mode, set[str]] = {
 QUALIFIERS = {
     "absolute", "all", "at", "average", "avg", "balanced", "best", "bits", "char", "clean", "cls", "cumulative", "dev",
     "episode", "epoch", "eval", "final", "k", "l", "last", "log", "lsum", "macro", "max", "mean", "median", "micro",
-    "min", "ms", "nats", "overall", "p", "pr", "rate", "roc", "root", "s", "score", "sec", "seconds", "squared",
-    "step", "sum", "test", "top", "total", "train", "training", "us", "val", "valid", "validation", "weighted", "word",
+    "min", "nats", "overall", "p", "pr", "rate", "roc", "root", "score", "squared", "step", "sum", "test", "top",
+    "total", "train", "training", "val", "valid", "validation", "weighted", "word",
 }  # fmt: skip
 """Words beside such a word that leave its meaning as it is: ``error_rate``, but not ``error_reduction``."""
 COUNTED = {
@@ -41,6 +41,7 @@ def usual_mode(metric: str) -> Mode | None:
     """Return whether a metric of this name is usually maximized or minimized; None unless the whole name says so: each
     of its words is known, and none speaks against another."""
     text = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", metric).lower().replace("cross_entropy", "crossentropy")
+    text = re.sub(r"(latency)[\W_](ms|us|s|sec|seconds)(?![a-z])", r"\1", text)
     text = re.sub(r"\b(val|valid|test|train|eval)(?=loss|acc|err)", "", text)
     text, speeds = re.subn(r"[\W_]per[\W_]s(ec|econd)?$", "", text)
     words = re.findall(r"f1|r2|[^\W\d_]+", text)
@@ -50,7 +51,8 @@ def usual_mode(metric: str) -> Mode | None:
     if not modes and "score" in words:
         modes = {"max"}
     vocabulary = QUALIFIERS.union(*USUAL_MODES.values())
-    return modes.pop() if len(modes) == 1 and vocabulary.issuperset(words) else None
+    is_moment = re.search(r"\b(best|max|min) (.* )?(epoch|step)$", " ".join(words))  # of the best value
+    return modes.pop() if len(modes) == 1 and not is_moment and vocabulary.issuperset(words) else None
 
 
 @dataclass(frozen=True)

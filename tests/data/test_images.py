@@ -79,7 +79,7 @@ def test_tiny_imagenet_as_it_is_downloaded(tmp_path: Path) -> None:
     for wnid in wnids:
         draw(root / "train" / wnid / "images" / f"{wnid}_0.JPEG")
         (root / "train" / wnid / f"{wnid}_boxes.txt").write_text(f"{wnid}_0.JPEG\t0\t0\t9\t9\n")
-        draw(root / "val" / "images" / f"val_{wnids.index(wnid)}.JPEG")
+        draw(root / "val" / "images" / f"val_{wnids.index(wnid)}.JPEG", shade=40)
         draw(root / "test" / "images" / f"test_{wnid}.JPEG")  # has no labels, and is no validation split
     draw(root / "val" / "images" / "val_2.JPEG")
     lines = [f"val_{number}.JPEG\t{wnids[1 - number]}\t0\t0\t9\t9" for number in range(2)]
@@ -185,7 +185,7 @@ def test_a_folder_that_cannot_be_used_is_an_error(spoil: Callable[[Path], Any], 
 def test_images_by_torchvisions_rule_count_and_the_plan_names_the_rest(folder: Path) -> None:
     """The published archive of ants and bees has an imageNotFound.gif, which ImageFolder does not take."""
     Image.new("RGB", (9, 9)).save(folder / "train" / "ants" / "imageNotFound.gif")
-    draw(folder / "train" / "ants" / "3.JPG")
+    draw(folder / "train" / "ants" / "3.JPG", shade=77)
     draw(folder / "train" / "loose.png")
     (folder / "train" / "bees" / "notes.txt").touch()
     data = images_of(config(folder)).train
@@ -264,6 +264,16 @@ def test_images_without_an_agreed_range_are_bad(folder: Path) -> None:
 def test_tiny_imagenet_whose_validation_images_were_sorted(folder: Path) -> None:
     (folder / "val" / "val_annotations.txt").write_text("0.jpg\tants\t0\t0\t9\t9\n")
     assert len(images_of(config(folder)).val) == 2
+
+
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_images_that_another_split_has_under_another_name_are_said(split: str, folder: Path) -> None:
+    draw(folder / split / "bees" / "new.jpg", shade=7)
+    for number, file in enumerate(sorted((folder / "train" / "ants").iterdir())):
+        (folder / split / "ants").mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, folder / split / "ants" / f"copy-{number}.jpg")
+    count = len([*(folder / split).glob("*/*")])
+    assert f"3 of {count} images of {split} are the same as images of train" in image_index(config(folder)).notes
 
 
 def test_hidden_files_and_folders_are_no_data(folder: Path) -> None:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -254,9 +255,11 @@ LINE = '{"text": "a", "label": "b"}\n'
         ("a.parquet", "PAR1", r"a.parquet cannot be read \(ArrowInvalid: "),
         ("a.csv.gz", "text,label", r"a.csv.gz cannot be read \(BadGzipFile: "),
         ("train-test.csv", "text,label\na,b\n", r"train-test.csv belongs to the splits train and test; rename it"),
+        ("train/test.csv", "text,label\na,b\n", r"train/test.csv is for test by its name, and for train by its folder"),
     ],
 )
 def test_unusable_values_are_named(name: str, content: str, message: str, encoder: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(content)
     data = tmp_path if name.startswith("train") else tmp_path / name
     with pytest.raises(ValueError, match=f"--data {data}: .*{message}"):
@@ -360,6 +363,34 @@ def test_rows_that_are_there_twice_are_said(other: str, encoder: str, tmp_path: 
     rows = rows_of(config)
     common = {*rows[:16]} & {*rows[16:]}
     assert f"data: {len(common)} of 4 texts of val are the same as texts of train" in facts
+
+
+@pytest.mark.parametrize("copy", [str.upper, lambda t: f"{t} ", lambda t: f" {t}\r\n", lambda t: normalize("NFD", t)])
+def test_copies_that_differ_in_white_space_case_or_accents_are_said(
+    copy: Callable[[str], str], encoder: str, tmp_path: Path
+) -> None:
+    rows = [(f"café {number}", label) for number, (_, label) in enumerate(FEW)]
+    write_csv(tmp_path / "train.csv", rows)
+    write_csv(tmp_path / "val.csv", [(copy(text), label) for text, label in rows[:3]] + [("another", "good")])
+    assert check_texts(config_of(tmp_path, encoder))[0][1:] == [
+        "data: 3 of 4 texts of val are the same as texts of train"
+    ]
+
+
+def test_a_split_of_a_folder_whose_name_also_says_one_is_that_of_the_file(encoder: str, tmp_path: Path) -> None:
+    (tmp_path / "train_test_split").mkdir()
+    write_csv(tmp_path / "train_test_split" / "train.csv", FEW[:8])
+    write_csv(tmp_path / "train_test_split" / "test.csv", [("another", "good")])
+    assert "8 texts to train on, 1 to validate" in check_texts(config_of(tmp_path, encoder))[0][0]
+
+
+@pytest.mark.parametrize(("spelt", "other"), [("1.0", "1"), ("True", "true"), ("good ", "good")])
+def test_classes_that_may_be_the_same_are_said(spelt: str, other: str, encoder: str, tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", [("a", spelt), ("b", "bad"), ("c", other)])
+    write_csv(tmp_path / "val.csv", [("d", "bad")])
+    facts = "\n".join(check_texts(config_of(tmp_path, encoder))[0])
+    assert "classes that may be the same, and are written differently: " in facts
+    assert repr(spelt) in facts and repr(other) in facts and "'bad'" not in facts
 
 
 def test_a_folder_of_save_to_disk_is_read(encoder: str, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_less_is_better_in_mode_min() -> None:
     "name",
     [
         "loss", "val_loss", "valLoss", "valloss", "eval/loss", "loss_epoch", "error_rate", "top5_error",
-        "perplexity", "rmse", "mae", "wer", "latency_ms", "latency_p99", "MSE", "mean_squared_error",
+        "perplexity", "rmse", "mae", "wer", "latency_ms", "p99_latency_s", "latency_p99", "MSE", "mean_squared_error",
         "cross_entropy", "log_loss", "fid_score", "brier_score",
     ],
 )  # fmt: skip
@@ -71,6 +71,8 @@ def test_an_accuracy_is_maximized(name: str) -> None:
         "distance", "time", "noise", "neg_mean_squared_error", "neg_log_likelihood", "loss_scale", "accuracy_drop",
         "reward_std", "error_reduction", "seconds_per_step", "loss_accuracy", "accuracy_error", "dice_loss",
         "anomaly_score", "lossless_ratio", "lossless_accuracy", "inaccuracy", "missing_recall", "failures_per_s",
+        "best_loss_epoch", "min_error_step", "acc_max_epoch", "accuracy_seconds", "reward_ms", "loss_ratio",
+        "error_free", "seconds_to_accuracy", "ms_per_s",
     ],
 )  # fmt: skip
 def test_a_direction_is_inferred_only_where_the_whole_name_says_it(name: str) -> None:
