@@ -68,9 +68,9 @@ benchmarks: $(READY) ## Measure trial turnaround, memory, the cost of tracking a
 	$(BIN)/python tests/tools/benchmarks/tracking.py
 	$(BIN)/python tests/tools/benchmarks/resume.py
 
-scoreboard: $(READY) ## Compare search strategies in simulated sweeps; SEEDS=1 for a few minutes, TABLES=DIR for other tables
+scoreboard: $(READY) ## Compare search strategies in simulated sweeps; SEEDS=1 for a few minutes, TABLES=DIR for other tables, RIVALS=all for rivals that uv installs
 	$(BIN)/uv pip install --quiet --python $(BIN)/python onnxruntime
-	$(BIN)/python tests/tools/benchmarks/scoreboard.py $(TABLES:%=--tables %) $(SEEDS:%=--seeds %)
+	$(BIN)/python tests/tools/benchmarks/scoreboard.py $(TABLES:%=--tables %) $(SEEDS:%=--seeds %) $(if $(RIVALS),--rivals $(RIVALS))
 
 faults: $(READY) ## Do 26 kinds of harm to running sweeps, 5 times each, two hours; two kinds want root's rights
 	$(BIN)/python -m tests.tools.faults

@@ -7,21 +7,22 @@ train at once, each epoch as long as the table says, and ends after so many epoc
 has failed. Every task and seed has different random points: points that are the same for all tasks make a lucky set
 look like a law.
 
-The strategies are in ``strategies.py``.
+The strategies are in ``strategies.py``, and in ``rival.py`` those that have environments of their own.
 
 - speed: the epochs (or seconds) that the other takes to a loss, over those that ours takes, geometric mean over tasks.
   The loss is the worse one of the two medians at the end, so that both get there.
 - wins: pairs of sweeps, each of ours with each of the other's on the same task, that end lower; ties count half.
 - rank: of a sweep among those of all strategies; 1 is the best.
 - behind: the share of tasks on which a strategy is slower than ray-random.
+- CPU: seconds a sweep, of the simulation and of the strategy's decisions, without the start of its process.
 
 Intervals: 90 %, tasks and seeds resampled (so the lower bound is one of 95 %). --keep FILE keeps each sweep, and
-takes from the file those that are there: run it with the Python of each package, then together.
+takes from the file those that are there.
 
 Prints, last, a JSON object for the product's default (the first strategy that is ours) at the last of --epochs.
 
     python tests/tools/benchmarks/scoreboard.py [--tables DIR] [--seeds 8] [--epochs 200 1000] [--workers 8]
-        [--strategies ...]
+        [--strategies ...] [--rivals all|...]
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ import optuna
 from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
+from tests.tools.benchmarks.rival import FOLDER, RIVALS, Rival, prepare
 from tests.tools.benchmarks.strategies import Array, Curve, Strategy, Take, Trial, make_strategy
 
 TABLES = Path(__file__).resolve().parent / "public_tables"
@@ -195,7 +197,9 @@ class Kept:
     def __init__(self, file: Path | None) -> None:
         self.file = file
         lines = file.read_text().splitlines() if file and file.is_file() else []
-        self.sweeps: dict[str, Sweep] = {key: sweep for key, sweep in map(json.loads, lines)}
+        self.sweeps: dict[str, tuple[Sweep, float]] = {
+            key: (sweep, took) for key, sweep, took in map(json.loads, lines)
+        }
 
     def simulated(
         self, folder: Path, sweeps: Sequence[tuple[str, str, int, int, int]]
@@ -208,13 +212,12 @@ class Kept:
             found = iter(pool.map(_simulated, itertools.repeat(folder), new))
             for sweep in sweeps:
                 key = _key(*sweep)
-                took = 0.0
                 if key not in self.sweeps:
-                    self.sweeps[key], took = next(found)
+                    self.sweeps[key] = next(found)
                     if self.file:
                         with self.file.open("a") as file:
-                            file.write(json.dumps([key, self.sweeps[key]]) + "\n")
-                yield self.sweeps[key], took
+                            file.write(json.dumps([key, *self.sweeps[key]]) + "\n")
+                yield self.sweeps[key]
 
 
 def _key(task: str, name: str, seed: int, workers: int, epochs: int) -> str:
@@ -228,8 +231,12 @@ def _simulated(folder: Path, sweep: tuple[str, str, int, int, int]) -> tuple[Swe
     began = time.process_time()
     own = zlib.crc32(f"{task.name} {seed}".encode())
     prior = task.prior(kind, own) if (kind := name.partition("+")[2].partition("+")[2]) else None
-    strategy = make_strategy(name, own, task.dimensions, task.epochs, workers, prior)
-    return simulate(strategy, task, workers, epochs), time.process_time() - began
+    if name not in RIVALS:
+        strategy = make_strategy(name, own, task.dimensions, task.epochs, workers, prior)
+        return simulate(strategy, task, workers, epochs), time.process_time() - began
+    file, kind = RIVALS[name]
+    rival = Rival(FOLDER / f"{file}.py", kind, own, task.dimensions, task.epochs, workers)
+    return simulate(rival, task, workers, epochs), time.process_time() - began + rival.cpu
 
 
 class Board:
@@ -310,9 +317,12 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def why_not(name: str) -> str:
-    """Return why a strategy cannot propose, "" if it can."""
+    """Return why a strategy cannot propose, or the environment of a rival not be made; "" if it can."""
     try:
-        make_strategy(name, 0, 2, 9, 1).next(lambda point: (point, lambda epoch: (0.0, 1.0)))
+        if name in RIVALS:
+            prepare(name)
+        else:
+            make_strategy(name, 0, 2, 9, 1).next(lambda point: (point, lambda epoch: (0.0, 1.0)))
     except Exception as error:  # each package has its own needs
         return str(error)
     return ""
@@ -326,15 +336,19 @@ def main() -> None:
     parser.add_argument("--tables", type=Path, default=TABLES, help="folder of .npz, and lcbench.onnx and .json")
     parser.add_argument("--tasks", choices=["all", "even", "odd"], default="all", help="by their place, from 0")
     parser.add_argument("--seeds", type=at_least(1), default=8)
+    parser.add_argument("--rival-seeds", type=at_least(1), help="of --rivals, if fewer: some are slow")
     parser.add_argument("--epochs", nargs="+", type=at_least(STARTS), default=[200, 1000])
     parser.add_argument("--workers", nargs="+", type=at_least(1), default=[8])
     parser.add_argument("--strategies", nargs="+", default=strategies)
+    parser.add_argument("--rivals", nargs="+", default=[], choices=["all", *RIVALS], help="more strategies")
     parser.add_argument("--keep", type=Path, help="file of the sweeps")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     logging.disable(logging.WARNING)  # asha tells of each misleading rung
-    kept, names, last = Kept(given.keep), list(dict.fromkeys([*given.strategies, "ray-random"])), max(given.epochs)
+    rivals = RIVALS if "all" in given.rivals else given.rivals
+    names = list(dict.fromkeys([*given.strategies, "ray-random", *rivals]))
+    kept, last = Kept(given.keep), max(given.epochs)
     parts = {"all": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)}
     for name in names:
         if reason := why_not(name):
@@ -347,26 +361,31 @@ def main() -> None:
         parser.error(f"--tables {given.tables}: there are no .npz files, and no lcbench.onnx")
     own = next((name for name in names if "+" in name), names[0])
     said: dict[str, Any] = {}
-    groups, seeds = list(itertools.product(tasks, names)), given.seeds
+    groups = list(itertools.product(names, tasks))  # a rival's process serves one sweep after another
+    seeds = {name: given.rival_seeds or given.seeds if name in RIVALS else given.seeds for name in names}
     for workers in given.workers:
         found: dict[str, list[list[Array]]] = {name: [] for name in names}
-        wanted = [(task.name, name, seed, workers, last) for task, name in groups for seed in range(seeds)]
+        wanted = [(task.name, name, seed, workers, last) for name, task in groups for seed in range(seeds[name])]
         done = kept.simulated(given.tables, wanted)
-        for number, (task, name) in enumerate(groups, 1):
-            sweeps, took = zip(*itertools.islice(done, seeds), strict=True)
+        cpu = dict.fromkeys(names, 0.0)
+        for number, (name, task) in enumerate(groups, 1):
+            sweeps, took = zip(*itertools.islice(done, seeds[name]), strict=True)
             found[name].append([np.array(sweep) for sweep in sweeps])
-            median, each = np.median([sweep[-1][2] for sweep in sweeps]), sum(took) / seeds
+            median, each = np.median([sweep[-1][2] for sweep in sweeps]), sum(took) / len(took)
+            cpu[name] += each / len(tasks)
             of = f"{number:3d} of {len(groups)}"
             print(f"{of} {task.name:40s} {name:20s} median {median:.5f} ({each:.1f} s a sweep)", flush=True)
         for unit, epochs in itertools.product(["seconds", "epochs"], sorted(given.epochs)):
             board = Board(found, epochs, unit)
             rival = min((name for name in names if "+" not in name), key=lambda name: board.rank(name)[0])
             print(f"\n{workers} workers, {epochs} epochs, in {unit}; the best rival is {rival}")
-            print(f"{'':20s} {'rank':22s} {'speed over it':22s} {'over ray-random':22s} {'wins over that':22s} behind")
+            heads = "rank", "speed over it", "over ray-random", "wins over that", "behind, CPU"
+            print(f"{'':20s} {' '.join(f'{head:22s}' for head in heads)}")
             for name in sorted(names, key=lambda name: board.rank(name)[0]):
                 figures = board.rank(name), board.speed(name, rival), board.speed(name, "ray-random")
                 columns = [*map(between, figures), between(board.wins(name, "ray-random"))]
-                print(f"{name:20s} {' '.join(f'{c:22s}' for c in columns)} {board.behind(name, 'ray-random'):.0%}")
+                columns.append(f"{board.behind(name, 'ray-random'):.0%}, {cpu[name]:.1f} s")
+                print(f"{name:20s} {' '.join(f'{column:22s}' for column in columns)}")
             speed, over_random = board.speed(own, rival), board.speed(own, "ray-random")
             said = {
                 "speedup_best_rival": speed[0],

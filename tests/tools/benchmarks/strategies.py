@@ -2,19 +2,16 @@
 
 <search>+<scheduler> is ours, the real objects of the product; with +right or +wrong each hyperparameter has a prior.
 ray-tpe and ray-random are OptunaSearch (TPE, random) with Ray's ASHA; optuna is Optuna alone, TPE with its
-HyperbandPruner, as its users run it. Where the packages are installed, syne-ASHACQR, syne-BOHB and syne-ASHABORE are
-Syne Tune's, and neps-priorband NePS's. NePS's asha is of no use here: with several workers it promotes trials that have
-not reported. All have reduction 3 and grace 1.
+HyperbandPruner, as its users run it. All have reduction 3 and grace 1. Rivals that we do not depend on are in
+``rival.py``.
 """
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -254,82 +251,6 @@ class OptunaAlone:
         return "STOP"
 
 
-class OnSyneTune:
-    """A scheduler of Syne Tune, which brings its searcher."""
-
-    def __init__(self, name: str, seed: int, dimensions: int, epochs: int) -> None:
-        from syne_tune.backend.trial_status import Trial as TheirTrial
-        from syne_tune.config_space import uniform
-
-        np.random.seed(seed % 2**32)  # some of its parts draw from there
-        space = {f"u{index}": uniform(0.0, 1.0) for index in range(dimensions)}
-        kind = getattr(importlib.import_module("syne_tune.optimizer.baselines"), name)
-        self.scheduler = kind(
-            space, metric="loss", time_attr="epoch", max_t=epochs, grace_period=1, reduction_factor=3,
-            do_minimize=True, random_seed=seed % 2**31,
-        )  # fmt: skip
-        self.make, self.theirs = TheirTrial, dict[str, Any]()
-
-    def next(self, take: Take) -> Trial | None:
-        config = self.scheduler.suggest().config
-        curve = take(np.array(list(config.values())))
-        if curve is None:
-            return None
-        number = len(self.theirs)
-        row = {name: float(value) for name, value in zip(config, curve[0], strict=True)}
-        theirs = self.theirs[str(number)] = self.make(number, row, datetime.now())
-        self.scheduler.on_trial_add(theirs)
-        return Trial(str(number), curve)
-
-    def report(self, trial: Trial, loss: float, ended: bool) -> str:
-        theirs, result = self.theirs[trial.trial_id], {"loss": loss, "epoch": trial.epoch}
-        if not math.isfinite(loss):
-            self.scheduler.on_trial_error(theirs)
-            return "STOP"
-        if ended:
-            self.scheduler.on_trial_complete(theirs, result)
-            return "STOP"
-        decision = str(self.scheduler.on_trial_result(theirs, result))
-        if decision == "STOP":
-            self.scheduler.on_trial_remove(theirs)
-        return decision
-
-
-class OnNeps:
-    """An optimizer of NePS, which gives a trial and how far it is to be trained."""
-
-    def __init__(self, name: str, seed: int, dimensions: int, epochs: int) -> None:
-        import neps
-        import torch
-
-        np.random.seed(seed % 2**32)
-        torch.manual_seed(seed)
-        fields: dict[str, Any] = {f"u{index}": neps.Float(0.0, 1.0) for index in range(dimensions)}
-        fields["epoch"] = neps.IntegerFidelity(1, epochs)
-        space = type("Space", (neps.PipelineSpace,), fields)()
-        self.optimizer = neps.AskAndTell(getattr(neps.algorithms, name)(space))
-        self.asked: dict[Trial, Any] = {}
-        self.trials: dict[str, Trial] = {}
-
-    def next(self, take: Take) -> Trial | None:
-        asked = self.optimizer.ask()
-        before = self.trials.get(str(asked.metadata.previous_trial_id))
-        if before is None:
-            curve = take(np.array([v for k, v in sorted(asked.config.items()) if k.startswith("u")]))
-            if curve is None:
-                return None
-            before = Trial(asked.id, curve)
-        self.trials[asked.id], self.asked[before] = before, asked
-        return before
-
-    def report(self, trial: Trial, loss: float, ended: bool) -> str:
-        asked = self.asked[trial]
-        if not ended and trial.epoch < asked.config["epoch"]:
-            return "CONTINUE"
-        self.optimizer.tell(asked, loss if math.isfinite(loss) else ValueError("not finite"))
-        return "PAUSE"
-
-
 def make_strategy(
     name: str, seed: int, dimensions: int, epochs: int, workers: int, prior: Array | None = None
 ) -> Strategy:
@@ -337,18 +258,12 @@ def make_strategy(
 
     Raises:
         ValueError: There is none of that name.
-        ImportError: Its package is not installed.
     """
-    family, _, kind = name.partition("-")
     if name == "optuna":
         return OptunaAlone(seed, dimensions, epochs)
-    if family == "syne":
-        return OnSyneTune(kind, seed, dimensions, epochs)
-    if family == "neps":
-        return OnNeps(kind, seed, dimensions, epochs)
     space = {f"u{index}": FloatDistribution(0.0, 1.0) for index in range(dimensions)}
     if name in ("ray-random", "ray-tpe"):
-        sampler = RandomSampler(seed=seed) if kind == "random" else TPESampler(seed=seed)
+        sampler = RandomSampler(seed=seed) if name == "ray-random" else TPESampler(seed=seed)
         searcher = OptunaSearch(space, metric="loss", mode="min", sampler=sampler)
         asha = ASHAScheduler(time_attr="epoch", max_t=epochs, grace_period=1, reduction_factor=3)
         return OnTune(searcher, asha, workers)
@@ -356,7 +271,7 @@ def make_strategy(
     if scheduler not in OURS or kind not in ("", "right", "wrong"):
         raise ValueError(
             f"take our <search>+<scheduler>, the scheduler one of {', '.join(OURS)}, with or without +right or "
-            f"+wrong; or ray-random, ray-tpe, optuna, syne-BOHB, syne-ASHACQR, syne-ASHABORE, neps-priorband"
+            f"+wrong; or ray-random, ray-tpe, optuna; or one of --rivals"
         )
     priors = {} if prior is None else {f"u{index}": float(value) for index, value in enumerate(prior)}
     with_priors = {k: WithPrior(range_, prior=priors[k]) if priors else range_ for k, range_ in space.items()}

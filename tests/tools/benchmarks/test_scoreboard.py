@@ -41,7 +41,7 @@ def test_its_last_line_compares_ours_with_the_best_rival_and_with_random_search(
         (["--strategies", "gp+ahsa"], "--strategies gp+ahsa: take our <search>+<scheduler>, the scheduler one of"),
         (["--strategies", "annealing+asha"], "--strategies annealing+asha: --search annealing: no such sampler"),
         (["--strategies", "ray-gp"], "--strategies ray-gp: take our <search>+<scheduler>"),
-        (["--strategies", "syne-missing"], "--strategies syne-missing: "),
+        (["--rivals", "syne-missing"], "--rivals: invalid choice: 'syne-missing'"),
         (["--seeds", "0"], "--seeds: 0: give a whole number, 1 or more"),
         (["--epochs", "200", "4"], "--epochs: 4: give a whole number, 8 or more"),
         (["--workers", "many"], "--workers: many: give a whole number, 1 or more"),
