@@ -42,7 +42,7 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(
         "recipe  sample: there is no accelerator",
         "device  cpu",
         "settings  epochs=6 data=",
-        "trial 001  batch_size=8",
+        "trial 001  batch_size=16",
         "at most 168 epochs",
     ):
         assert expected in printed
