@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 ON_GAUDI := $(shell $(PYTHON) -c "import importlib.util; print(importlib.util.find_spec('habana_frameworks') is not None)" 2>/dev/null)
 
-.PHONY: help setup demo demo-hpu examples check test test-workers test-others test-quick-sweep test-quick-rest lint audit docs ui server benchmarks scoreboard faults versions constraints clean
+.PHONY: help setup demo demo-hpu examples check test test-shared-ray test-own-rays test-processes services test-quick-sweep test-quick-rest lint audit docs ui server benchmarks scoreboard faults versions constraints clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,7 +25,7 @@ check: $(READY) ## Check style and types, and run the tests that start no proces
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint test-quick-sweep test-quick-rest
 
 test: $(READY) ## Run all tests; installs PostgreSQL, Chromium and a C++ compiler if they are missing
-	$(MAKE) --no-print-directory --jobs=2 test-workers test-others
+	$(MAKE) --no-print-directory --jobs=3 test-shared-ray test-own-rays test-processes test-quick-sweep test-quick-rest
 
 lint: $(READY) ## Check style, names and types
 	$(BIN)/ruff check .
@@ -33,13 +33,16 @@ lint: $(READY) ## Check style, names and types
 	$(BIN)/python -m tests.tools.style
 	$(BIN)/mypy
 
-# Halves of the tests, side by side, about equally long: those that share a Ray, and the others, one after another. A
-# file whose sweeps have their own Ray is marked to run with the others.
-test-workers: $(READY)
-	$(BIN)/python -m pytest -m "workers and not with_the_others"
-test-others: $(READY)
+# Parts of the tests, three at a time, the longest first: those that share a Ray, those that start their own, those that
+# start other processes, and the quick ones. Ray and servers wait a lot, so that three parts fill two cores.
+test-shared-ray: $(READY)
+	$(BIN)/python -m pytest -m "workers and not own_ray"
+test-own-rays: services
+	$(BIN)/python -m pytest -m own_ray
+test-processes: services
+	$(BIN)/python -m pytest -m "processes and not workers and not own_ray"
+services: $(READY)
 	tests/helpers/install_services.sh
-	$(BIN)/python -m pytest -m "not workers or with_the_others"
 test-quick-sweep: $(READY)
 	$(BIN)/python -m pytest -m "not workers and not processes" tests/sweep tests/show tests/cli
 test-quick-rest: $(READY)

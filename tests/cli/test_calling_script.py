@@ -27,14 +27,15 @@ if __name__ == "__main__":
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("text", [TUNED, LOOP], ids=["tune_script", "main"])
 @pytest.mark.parametrize(
-    ("file", "how", "name"),
+    ("text", "file", "how", "name"),
     [
-        ("pkg/train.py", ["-m", "pkg.train"], "train"),
-        ("train.py", ["-m", "cProfile", "-o", "profile", "train.py"], "train"),
-        ("latin.py", ["latin.py"], "latin"),
+        (TUNED, "pkg/train.py", ["-m", "pkg.train"], "train"),
+        (TUNED, "train.py", ["-m", "cProfile", "-o", "profile", "train.py"], "train"),
+        (LOOP, "train.py", ["-m", "cProfile", "-o", "profile", "train.py"], "train"),
+        (TUNED, "latin.py", ["latin.py"], "latin"),
     ],
+    ids=["module", "profiled", "profiled main", "latin"],
 )
 def test_the_script_itself_is_tuned(text: str, file: str, how: list[str], name: str, tmp_path: Path) -> None:
     script = tmp_path / file

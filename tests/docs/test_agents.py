@@ -21,6 +21,8 @@ import pytest
 from gaudi_tune.cli.commands import main
 from tests.helpers.page_client import PageClient
 
+pytestmark = [pytest.mark.workers, pytest.mark.own_ray]
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "AGENTS.md").read_text()
 REQUESTS = [json.loads(request) for request in re.findall(r"ask\" -d '(.*)'", TEXT)]
@@ -62,6 +64,8 @@ class Driven(NamedTuple):
 
     folder: Path
     plan: dict[str, Any]
+    interrupted: tuple[int, dict[str, Any], dict[str, Any]]
+    """Its status after Ctrl-C, before it was continued, what it printed, and summary.json."""
     while_it_ran: dict[str, Any]
     """What ls and show printed."""
     news: dict[str, Any]
@@ -117,6 +121,11 @@ def driven(tmp_path_factory: pytest.TempPathFactory) -> Driven:
     plan = start(folder, "--dry-run", "--device", "cpu").communicate()[0]
     sweep = start(folder, "--device", "cpu", "--name", "first", "--num-samples", "4", "--epochs", "30")
     try:
+        PageClient(page_of(sweep, folder)).until(lambda page: page.with_status("running"))
+        sweep.send_signal(signal.SIGINT)
+        told = json.loads(sweep.communicate()[0])
+        interrupted = sweep.returncode, told, json.loads((folder / "results" / "first" / "summary.json").read_text())
+        sweep = start(folder, "--resume", "first")
         address = page_of(sweep, folder)
         page = PageClient(address)
         page.until(lambda page: page.trials.get(2, {}).get("status") in ("running", "paused"))
@@ -139,8 +148,9 @@ def driven(tmp_path_factory: pytest.TempPathFactory) -> Driven:
         sweep.kill()
     assert sweep.returncode == 0, (folder / "errors").read_text()
     return Driven(
-        folder, json.loads(plan), while_it_ran, news, picture, unchanged, answers, refused, json.loads(printed)
-    )
+        folder, json.loads(plan), interrupted, while_it_ran, news, picture, unchanged, answers, refused,
+        json.loads(printed),
+    )  # fmt: skip
 
 
 def unchanged_at(address: str) -> dict[str, Any]:
@@ -154,7 +164,6 @@ def unchanged_at(address: str) -> dict[str, Any]:
     raise AssertionError("each answer has a change")
 
 
-@pytest.mark.workers
 def test_every_object_has_the_keys_that_the_page_lists(driven: Driven) -> None:
     storage = str(driven.folder / "results")
     (listed,) = printed_by("ls", storage)
@@ -175,7 +184,6 @@ def test_every_object_has_the_keys_that_the_page_lists(driven: Driven) -> None:
     assert keys_of("`ls`, a sweep") <= shown.keys()
 
 
-@pytest.mark.workers
 def test_every_request_does_what_the_page_says(driven: Driven) -> None:
     assert [request["do"] for request in REQUESTS] == ["stop", "add", "try", "end"]
     assert [[*answer] for answer in driven.answers] == [["done"]] * 4
@@ -191,32 +199,16 @@ def test_every_request_does_what_the_page_says(driven: Driven) -> None:
     ]
 
 
-@pytest.mark.workers
 def test_the_sweep_can_be_read_while_it_runs_and_after(driven: Driven) -> None:
     assert (driven.while_it_ran["ls"][0]["state"], driven.while_it_ran["show"]["state"]) == ("running", "running")
-    assert driven.while_it_ran["show"]["summary"] == {}
+    assert driven.while_it_ran["show"]["summary"] == {**driven.interrupted[2], "ended_early": None}
     assert driven.printed == json.loads((driven.folder / "results" / "first" / "summary.json").read_text())
     assert driven.printed["complete"] and Path(driven.printed["best"]["checkpoint"]).is_dir()
     assert printed_by("ls", str(driven.folder / "results"))[0]["state"] == "finished"
     assert "error" in printed_by("show", "second", "--storage", str(driven.folder / "results"), status=2)
 
 
-@pytest.mark.workers
-def test_a_signal_ends_the_sweep_with_its_own_status_and_it_can_be_continued(tmp_path: Path) -> None:
-    (tmp_path / "my.py").write_text(SCRIPT)
-    for options, sent, status in (
-        (["--device", "cpu", "--name", "first", "--num-samples", "4", "--epochs", "1000"], signal.SIGINT, 130),
-        (["--resume", "first"], signal.SIGTERM, 143),
-    ):
-        sweep = start(tmp_path, *options)
-        try:
-            page = PageClient(page_of(sweep, tmp_path))
-            page.until(lambda page: page.with_status("running"))
-            sweep.send_signal(sent)
-            printed = sweep.communicate()[0]
-        finally:
-            sweep.kill()
-        assert sweep.returncode == status, (tmp_path / "errors").read_text()
-        summary = json.loads((tmp_path / "results" / "first" / "summary.json").read_text())
-        assert summary["ended_early"]["status"] == status
-        assert json.loads(printed) == summary
+def test_a_signal_ends_the_sweep_with_its_own_status(driven: Driven) -> None:
+    status, printed, summary = driven.interrupted
+    assert status == summary["ended_early"]["status"] == 130
+    assert printed == summary

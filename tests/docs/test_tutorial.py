@@ -15,6 +15,7 @@ from tests.helpers import tutorial
 
 
 @pytest.mark.workers
+@pytest.mark.own_ray
 def test_the_tutorial_works(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", "from tests.helpers import tutorial; tutorial.main(1)"],

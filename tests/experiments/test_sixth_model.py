@@ -14,7 +14,7 @@ import pytest
 
 from gaudi_tune.define.options import PROJECT_ROOT
 
-pytestmark = pytest.mark.workers
+pytestmark = [pytest.mark.workers, pytest.mark.own_ray]
 
 FILES = ("trainables/line.py", "search_spaces/line.py", "experiments/tune_line.py")
 

@@ -10,7 +10,7 @@ import pytest
 
 from gaudi_tune.define.options import PROJECT_ROOT
 
-pytestmark = pytest.mark.workers
+pytestmark = [pytest.mark.workers, pytest.mark.own_ray]
 
 PLACE = """
 import json, sys

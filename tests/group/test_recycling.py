@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.stand_in_hpu import output_of, ownerships, start
 
-pytestmark = pytest.mark.workers
+pytestmark = [pytest.mark.workers, pytest.mark.own_ray]
 
 CODE = """
 import json, sys, time

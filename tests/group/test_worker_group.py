@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,27 +15,17 @@ from safetensors.torch import load_file
 
 from experiments import tune_resnet18
 from gaudi_tune.base import names
-from gaudi_tune.base.failure import FailureKind
 from gaudi_tune.devices.find import DEVICE_TYPES
-from gaudi_tune.group.errors import StartHungError, WorkerGroupError, WorkerRaisedError, WorkersLostError, failure_of
-from gaudi_tune.group.trainer import WorkerGroupSpec
-from gaudi_tune.group.worker_group import WorkerGroup
+from gaudi_tune.group.errors import WorkerGroupError, WorkerRaisedError
 from gaudi_tune.training.checkpoint import read_state
-from gaudi_tune.training.session import TrainLoop
 from tests.experiments.test_every_experiment import SCRIPTS, experiment_of, small_trial_of
-from tests.helpers.groups import run_trial
-from tests.helpers.host import Hosted
-from tests.helpers.loops import Exclusive, Impatient, Lost, Unprepared, any_loop, ending, giving_back, impatient_group
+from tests.helpers.groups import run_trial, start_group
+from tests.helpers.loops import any_loop
 from tests.helpers.sessions import numbers_of, reports_of
 from tests.helpers.sources import EPOCHS, assert_as_published, source_trial
 from trainables import bert, llm, resnet18
 
-
-def start_group(host: Any, train_loop: TrainLoop, num_workers: int, storage: Path) -> Any:
-    spec = WorkerGroupSpec(
-        train_loop=train_loop, num_workers=num_workers, device=DEVICE_TYPES["cpu"], storage=str(storage)
-    )
-    return Hosted(host, WorkerGroup.start, spec, f"group-of-{num_workers}")
+on_two = pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True)
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one worker", "two workers"])
@@ -73,10 +62,9 @@ def test_what_is_kept_stays_until_a_trial_has_changed_it(group: Any) -> None:
     assert made == [1, 0, 1, 0]
 
 
+@on_two
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_baseline_trains_as_its_source_does_on_two_workers(group: Any, script: str, tmp_path: Path) -> None:
-    if group.width == 1:
-        pytest.skip("tests/trainables/test_sources.py is about one worker")
     trial, end = source_trial(script, group.width, tmp_path), tmp_path / "end"
     reports = [group.start_trial({**trial, "loop": script.removeprefix("tune_")}, None)]
     while len(reports) < EPOCHS:
@@ -115,7 +103,7 @@ def test_every_experiment_gives_in_a_used_group_the_numbers_of_this_process(grou
         assert (numbers == here) is (seed == trial["seed"])
 
 
-@pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True)
+@on_two
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_trial_of_every_experiment_continues_with_two_workers_as_with_one(
     group: Any, script: str, tmp_path: Path
@@ -139,7 +127,7 @@ def test_a_trial_of_every_experiment_continues_with_two_workers_as_with_one(
         assert there != alike
 
 
-@pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True)
+@on_two
 def test_a_sharded_language_model_trains_as_a_whole_one_at_any_width(group: Any, tmp_path: Path) -> None:
     """Its losses after 10 steps. One validation sample is left over, and rank 1 has a batch fewer than rank 0."""
     trial = {**small_trial_of(experiment_of("tune_llm")), "dropout": 0.0, "epochs": 2, "clip_norm": 0.5}
@@ -173,14 +161,14 @@ def test_parts_that_ranks_report_to_ray_train_are_put_together(group: Any, tmp_p
         assert {file.name: file.read_text() for file in saved.iterdir()} == parts
 
 
-@pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True)
+@on_two
 def test_workers_meet_as_ray_train_has_them_meet(group: Any) -> None:
     """Twice: the second trial finds the actor in which the first one's workers met."""
     for said in ("a", "b"):
         assert group.start_trial({"loop": "meeting", "said": said}, None)["metrics"]["heard"] == f"{said} of rank 0"
 
 
-@pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True)
+@on_two
 @pytest.mark.parametrize(
     ("reports", "says"),
     [
@@ -235,6 +223,7 @@ def alone(resnet_trial: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
     return start, weights_of(folder / "end") - start
 
 
+@on_two
 def test_two_workers_train_as_one_does(
     group: Any, resnet_trial: dict[str, Any], alone: tuple[torch.Tensor, torch.Tensor], tmp_path: Path
 ) -> None:
@@ -246,13 +235,11 @@ def test_two_workers_train_as_one_does(
         group.save(str(tmp_path / f"{synchronised}"))
         moved = weights_of(tmp_path / f"{synchronised}") - start
         apart[synchronised] = float((moved - moved_alone).norm() / moved_alone.norm())
-    if group.width == 1:
-        assert apart == {True: 0.0, False: 0.0}
-    else:
-        assert apart[True] < 0.03
-        assert apart[False] > 0.3  # what training on separate statistics would be
+    assert apart[True] < 0.03
+    assert apart[False] > 0.3  # what training on separate statistics would be
 
 
+@on_two
 def test_settings_beyond_the_baseline_resume_and_count_on_all_workers(
     group: Any, resnet_trial: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -276,7 +263,7 @@ def weights_of(checkpoint: Path) -> torch.Tensor:
     return torch.cat([tensor.flatten() for name, tensor in state.items() if name.endswith(("weight", "bias"))])
 
 
-@pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True, scope="module")
+@on_two
 @pytest.mark.parametrize("loop", ["hugging_face", "lightning"])
 def test_a_trainer_of_another_library_ends_on_all_ranks_and_leaves_nothing_behind(
     loop: str, group: Any, tmp_path: Path
@@ -338,89 +325,3 @@ def test_the_same_numbers_in_this_process_and_in_a_plain_torch_trainer(
     assert numbers_of(result.metrics) == first_run[-1]
     assert result.checkpoint is not None
     assert bert.load_model(result.checkpoint.path)
-
-
-@pytest.mark.parametrize(
-    ("way", "kind", "says"),
-    [
-        (
-            "SystemExit",
-            WorkerRaisedError,
-            r"your train loop ended its process \(SystemExit 3\) at loops\.py:\d+ \(.*sys",
-        ),
-        ("os._exit", WorkersLostError, r"it was killed, it crashed, or your train loop called os\._exit\(\)"),
-        ("TwoPartError", WorkerRaisedError, r"^tests\.helpers\.loops\.TwoPartError: no such layer 2$"),
-    ],
-)
-def test_the_last_line_names_the_end_of_a_loop_or_its_process(
-    way: str, kind: type[WorkerGroupError], says: str, host: Any, tmp_path: Path
-) -> None:
-    group = start_group(host, ending, 1, tmp_path)
-    with pytest.raises(kind) as raised:
-        group.start_trial({"way": way}, None)
-    group.exit()
-    assert re.search(says, str(raised.value).splitlines()[-1])
-    expected_kind = FailureKind.LOST if kind is WorkersLostError else FailureKind.LOOP_ERROR
-    assert failure_of(raised.value).kind == expected_kind
-
-
-def test_workers_that_do_not_come_are_not_waited_for_for_ever(host: Any, tmp_path: Path) -> None:
-    spec = WorkerGroupSpec(
-        train_loop=any_loop, num_workers=1, device=Unprepared(), storage=str(tmp_path), hung_after_s=1
-    )
-    with pytest.raises(StartHungError, match=r"no report for 0\.0166667 minutes: the workers hang while they start"):
-        Hosted(host, impatient_group, spec)
-
-
-def test_each_worker_gives_its_device_back_when_one_of_them_fails(host: Any, tmp_path: Path) -> None:
-    """Rank 0, which trains, is asked to end as Python ends; it would not while its trial actor waits for its report."""
-    spec = WorkerGroupSpec(train_loop=giving_back, num_workers=2, device=Exclusive(), storage=str(tmp_path))
-    group = Hosted(host, WorkerGroup.start, spec, "exclusive")
-    log = tmp_path / "log"
-    log.touch()
-    group.start_trial({"log": str(log)}, None)
-    began = time.monotonic()
-    with pytest.raises(WorkerRaisedError, match="rank 1 failed on purpose"):
-        group.next_report()
-    group.exit()
-    assert time.monotonic() - began < 30  # and not LEAVE_WITHIN_S
-    while len(ranks := log.read_text().split()) < 2 and time.monotonic() - began < 60:
-        time.sleep(0.1)  # Ray says that an actor has ended a moment before its process does
-    assert sorted(ranks) == ["0", "1"]
-
-
-def test_a_worker_that_fails_between_two_trials_says_why(host: Any, tmp_path: Path) -> None:
-    """It reports nothing: its trial actor hears from Ray Train."""
-    spec = WorkerGroupSpec(train_loop=any_loop, num_workers=1, device=Lost(), storage=str(tmp_path))
-    group = Hosted(host, WorkerGroup.start, spec, "lost")
-    group.start_trial({"loop": "counting", "first": 1}, None)
-    with pytest.raises(WorkerRaisedError, match=r"the worker group ended: (?s:.*)OSError: the device is lost"):
-        group.start_trial({"loop": "counting", "first": 1}, None)
-    group.exit()
-
-
-def test_a_group_that_ends_late_leaves_the_next_one_its_devices(host: Any, tmp_path: Path) -> None:
-    spec = WorkerGroupSpec(train_loop=any_loop, num_workers=1, device=DEVICE_TYPES["cpu"], storage=str(tmp_path))
-    late = Hosted(host, Impatient.start, spec, "late")
-    late.start_trial({"loop": "lingering", "until": str(tmp_path / "now")}, None)
-    late.exit()
-    following = Hosted(host, WorkerGroup.start, spec, "following")
-    following.start_trial({"loop": "quadratic", "x": 0.5, "epochs": 5, "seconds": 0.5}, None)
-    (tmp_path / "now").touch()
-    for _ in range(20):  # until it has ended
-        late.exit()
-    epochs = [following.next_report()["metrics"]["epoch"] for _ in range(4)]
-    following.exit()
-    assert epochs == [2, 3, 4, 5]
-
-
-def test_a_first_trial_that_leaves_nothing_is_what_later_ones_are_held_against(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = WorkerGroup.__new__(WorkerGroup)
-    group._first_residue, group._residue, group._hung_after_s, group._workers = None, 0.0, 0.0, []
-    outgrown = []
-    for residue in (None, 0.0, 0.5):  # None: no trial has ended yet
-        reports = [{"kind": "metrics", "residue": residue}]
-        monkeypatch.setattr(group, "_wait", lambda *_, reports=reports: reports)
-        group.next_report()
-        outgrown.append(group.outgrown)
-    assert outgrown == [False, False, True]

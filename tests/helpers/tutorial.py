@@ -7,23 +7,18 @@ In an empty folder, with the checkout as PYTHONPATH::
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import logging
 import re
-import runpy
-import shlex
-import sys
 from pathlib import Path
 
 import pytest
 import ray
 
-from gaudi_tune.cli.commands import main as gaudi_tune_command
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.on_ray.local_ray import ENVIRONMENT
 from gaudi_tune.private.ray_core import lean_ray
+from tests.helpers.commands import run
 
 PAGE = PROJECT_ROOT / "docs" / "tutorial.md"
 FILE = re.compile(r"`([\w.]+)`:\n\n```(?:python|toml)\n(.*?)```", re.DOTALL)
@@ -41,28 +36,6 @@ def commands() -> list[str]:
     """Return the commands of the page."""
     lines = [line for block in COMMANDS.findall(PAGE.read_text()) for line in block.splitlines()]
     return [line.partition("  #")[0] for line in lines]
-
-
-def run(command: str) -> str:
-    """Run a command of the page in this process, with the Ray that it has, and return what it prints.
-
-    Raises:
-        AssertionError: It fails.
-    """
-    program, *arguments = shlex.split(command)
-    assert program in ("python", "gaudi-tune"), command
-    printed, status = io.StringIO(), 0
-    with contextlib.redirect_stdout(printed), pytest.MonkeyPatch.context() as patch:
-        try:
-            if program == "gaudi-tune":
-                status = gaudi_tune_command(arguments)
-            else:
-                patch.setattr(sys, "argv", arguments)
-                runpy.run_path(arguments[0], run_name="__main__")
-        except SystemExit as ended:
-            status = int(ended.code or 0)
-    assert status == 0, f"{command}: {printed.getvalue()}"
-    return printed.getvalue()
 
 
 def main(trials_at_a_time: int) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.tools.conformance.__main__ import cases
 
-pytestmark = [pytest.mark.workers, pytest.mark.with_the_others]
+pytestmark = [pytest.mark.workers, pytest.mark.own_ray]
 
 
 @pytest.mark.parametrize("script", ["hf_trainer.py", "accelerate_cv.py", "sft.py"])

@@ -18,7 +18,7 @@ import pytest
 from gaudi_tune.define.options import PROJECT_ROOT
 from tests.helpers.stand_in_hpu import Ownership, double_owners, environment, lay_out_nodes, ownerships
 
-pytestmark = pytest.mark.workers
+pytestmark = [pytest.mark.workers, pytest.mark.own_ray]
 
 
 class Sweep:

@@ -131,6 +131,7 @@ def test_a_scripts_own_imports_but_ray_and_habana_are_left_to_a_server(
 
 
 @pytest.mark.processes
+@pytest.mark.own_ray
 def test_data_that_cannot_be_used_ends_the_command_and_the_ray_that_was_begun(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory() as rays:  # a short path, as Ray's sockets need it
         command = [
@@ -184,6 +185,7 @@ except SweepError as error:
 
 
 @pytest.mark.processes
+@pytest.mark.own_ray
 def test_a_later_sweep_knows_where_the_workers_of_the_first_one_s_ray_look(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def loop(config): pass\n")
     done = subprocess.run(
@@ -255,6 +257,7 @@ ray.shutdown()
 
 
 @pytest.mark.processes
+@pytest.mark.own_ray
 def test_a_raylet_that_dies_at_its_start_is_seen_and_another_ray_started(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", DYING_RAYLET, str(tmp_path), "1"],

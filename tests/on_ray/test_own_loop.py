@@ -230,6 +230,7 @@ def test_a_class_of_the_script_is_the_same_in_another_process(storage: Path) -> 
 
 
 @pytest.mark.workers
+@pytest.mark.own_ray
 def test_the_ten_lines_run_anywhere(tmp_path: Path, webhook: Webhook) -> None:
     """The script of the README and of docs/own-model.md, in an empty folder with a module beside it, called from
     another by a program that wants messages, too."""
@@ -352,6 +353,7 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 
 
 @pytest.mark.workers
+@pytest.mark.own_ray
 def test_a_metric_that_is_never_reported_ends_the_sweep_with_one_message(wrong: tuple[Path, list[str]]) -> None:
     folder, (said, _) = wrong
     assert "status 1\n" in said, said
@@ -367,6 +369,7 @@ def test_a_metric_that_is_never_reported_ends_the_sweep_with_one_message(wrong: 
 
 
 @pytest.mark.workers
+@pytest.mark.own_ray
 def test_an_error_of_the_loop_is_shown_once_without_the_frames_around_it(wrong: tuple[Path, list[str]]) -> None:
     _, (_, said) = wrong
     assert "status 1\n" in said, said

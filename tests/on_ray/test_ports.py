@@ -14,7 +14,7 @@ import pytest
 
 from gaudi_tune.define.options import PROJECT_ROOT
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.own_ray]
 
 SWEEP = """
 from torch import distributed, ones

@@ -30,7 +30,7 @@ from tests.tools.faults.check import check
 from tests.tools.faults.inflict import Inflict
 from tests.tools.faults.sweep import DRIVER, UP_WITHIN_S, Sweep
 
-pytestmark = [pytest.mark.workers, pytest.mark.with_the_others]
+pytestmark = [pytest.mark.workers, pytest.mark.own_ray]
 
 TRIALS = 6
 ENDS_WITHIN_S = 60

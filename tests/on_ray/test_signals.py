@@ -261,6 +261,7 @@ time.sleep(90)
 
 
 @pytest.mark.processes
+@pytest.mark.own_ray
 def test_a_sweep_whose_raylet_is_gone_is_left() -> None:
     left = subprocess.run(
         [sys.executable, "-c", WITHOUT_RAYLET],

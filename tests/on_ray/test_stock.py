@@ -9,7 +9,7 @@ import pytest
 from gaudi_tune.private.surfaces import STOCK
 from tests.tools.losses.__main__ import ALL, problems_of, sweep
 
-pytestmark = pytest.mark.workers
+pytestmark = [pytest.mark.workers, pytest.mark.own_ray]
 
 
 def test_a_sweep_of_public_apis_alone_pauses_saves_and_ends_right(tmp_path: Path) -> None:

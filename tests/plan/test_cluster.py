@@ -14,7 +14,7 @@ import pytest
 from gaudi_tune.base import names
 from tests.helpers.stand_in_hpu import double_owners, environment, ownerships
 
-pytestmark = pytest.mark.workers
+pytestmark = [pytest.mark.workers, pytest.mark.own_ray]
 
 ADD_AFTER = 4
 """Reports from the one with which a node is killed to another node's coming."""

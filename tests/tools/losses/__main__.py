@@ -26,7 +26,7 @@ from gaudi_tune.private.surfaces import ANY_VERSION, STOCK, SURFACES, tested
 from gaudi_tune.sweep.search.stored_study import stored_trials
 from tests.tools.versions.sweep import Driver
 
-NAME, TRIALS, EPOCHS = "lost", 6, 3
+NAME, TRIALS, EPOCHS = "lost", 4, 3
 ALL = "1"
 """Takes away all that a sweep can do without."""
 

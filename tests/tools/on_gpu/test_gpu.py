@@ -16,7 +16,7 @@ import torch
 from gaudi_tune.define.options import PROJECT_ROOT
 from tests.tools.on_gpu.probing import KILLED, LARGEST
 
-pytestmark = [pytest.mark.cuda, pytest.mark.workers, pytest.mark.with_the_others]
+pytestmark = [pytest.mark.cuda, pytest.mark.workers, pytest.mark.own_ray]
 
 TRIALS = 16
 CODE = "from gaudi_tune import main; from tests.tools.on_gpu.probing import PROBING; main(PROBING)"

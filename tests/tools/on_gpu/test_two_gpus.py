@@ -26,7 +26,7 @@ from gaudi_tune.private.ray_core import lean_ray
 from gaudi_tune.training.session import get_context, report
 from tests.helpers.host import Host, Hosted
 
-pytestmark = [pytest.mark.cuda, pytest.mark.workers, pytest.mark.with_the_others]
+pytestmark = [pytest.mark.cuda, pytest.mark.workers, pytest.mark.own_ray]
 
 
 class Pretended(DeviceType):

@@ -11,7 +11,7 @@ import pytest
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.options import SchedulerName
 from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
-from tests.sweep.policies.schedulers.test_scheduler import Sweep
+from tests.helpers.scheduled import Sweep
 
 GROUPS, TRIALS = 4, 40
 RESULTS: dict[str, Callable[[int, int, random.Random], float]] = {

@@ -3,142 +3,19 @@
 from __future__ import annotations
 
 import math
-import pickle
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, get_args
 
-import optuna
 import pytest
-from optuna.distributions import FloatDistribution
-from ray import tune
 
 from gaudi_tune.base import names
-from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.define.budget import Budget
-from gaudi_tune.define.objective import Objective, point_in
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import SchedulerName
-from gaudi_tune.define.search_space import SearchSpace
-from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
 from gaudi_tune.sweep.policies.schedulers.halving import Hyperband, PromotingHalving, Rung, SuccessiveHalving
-from gaudi_tune.sweep.policies.schedulers.median import MedianRule
-from gaudi_tune.sweep.policies.schedulers.population import Population
-from gaudi_tune.sweep.policies.schedulers.scheduler import Scheduler
-from gaudi_tune.sweep.record.device_time import DeviceTime
-from gaudi_tune.sweep.record.events import Decided, Reported, TrialBegan, TrialEnded, Verdict
-from gaudi_tune.sweep.record.sweep_state import SweepState
-
-CONTINUE: Verdict = "continue"
-PAUSE: Verdict = "pause"
-STOP: Verdict = "stopped early"
-EPOCHS = Budget(epochs=27)
-SCORE = Objective("score")
-SPACE = SearchSpace({"lr": tune.loguniform(1e-4, 1e-1), "optimizer": tune.choice(["sgd", "adamw"])})
-
-
-class Sweep:
-    """A record, and a scheduler that is asked as a sweep asks it. Trials have names here, and numbers there."""
-
-    def __init__(
-        self,
-        kind: type[Scheduler],
-        objectives: Sequence[Objective] = (SCORE,),
-        *,
-        trials: int = 1000,
-        budget: Budget = EPOCHS,
-        space: SearchSpace = SPACE,
-    ) -> None:
-        self.budget, self.numbers = budget, dict[str, int]()
-        self.scheduler = kind(budget, objectives, space)
-        device_time = DeviceTime(Devices(DEVICE_TYPES["cpu"], (2,), "for a test"))
-        self.state = SweepState(objectives, budget, trials, device_time)
-
-    def add(self, name: str, *, begins: bool = True) -> int:
-        """Add a trial, which begins at once or has yet to begin."""
-        number = self.numbers.setdefault(name, len(self.numbers) + 1)
-        self.scheduler.trial_added(number)
-        if begins:
-            self.begin(name)
-        return number
-
-    def begin(self, name: str) -> None:
-        """Give a trial a group, for the first time or after a pause."""
-        number = self.numbers[name]
-        self.state.apply(TrialBegan(trial=number, trial_id=name, config={"lr": 0.1}))
-
-    def report(self, name: str, epoch: int, score: float, *, starts_over: bool = False, **metrics: Any) -> Verdict:
-        """Report, and return what follows."""
-        return self.tell(name, {"epoch": epoch, "score": score, **metrics}, starts_over=starts_over)
-
-    def tell(self, name: str, result: Mapping[str, Any], *, starts_over: bool = False, count: int = 0) -> Verdict:
-        if name not in self.numbers:
-            self.add(name)
-        number = self.numbers[name]
-        report = Reported(
-            trial=number,
-            step=self.budget.progress(result),
-            point=point_in(self.state.objectives, result),
-            metrics=result,
-            config={"lr": 0.1},
-            count=count,
-            starts_over=starts_over,
-        )
-        self.state.apply(report)
-        decision = self.scheduler.decide(self.state, self.state.trials[number], report)
-        self.scheduler.next_trials(self.state)
-        self.state.apply(Decided(trial=number, decision=decision))
-        return decision.verdict
-
-    def reason(self, name: str) -> str:
-        return self.state.trials[self.numbers[name]].reason
-
-    def end(self, name: str) -> None:
-        self.scheduler.trial_ended(self.numbers[name])
-        self.state.apply(TrialEnded(trial=self.numbers[name], outcome="finished", reason=""))
-
-    def fail(self, name: str) -> None:
-        """Have a trial lose its group; it may be retried."""
-        self.scheduler.trial_failed(self.numbers[name])
-
-    def next_trials(self) -> list[str]:
-        return self._names(self.scheduler.next_trials(self.state))
-
-    def trials_to_end(self) -> list[str]:
-        return self._names(self.scheduler.trials_to_end(self.state))
-
-    def go_on(self) -> str:
-        """Give a group to the first of the trials that are to continue."""
-        name = self.next_trials()[0]
-        self.begin(name)
-        return name
-
-    def held(self) -> dict[str, int]:
-        """The trials that wait, and the rungs at which they do."""
-        held = self.scheduler.get_state()["_held"]
-        return dict(zip(self._names(held), held.values(), strict=True))
-
-    def scores(self) -> list[dict[int, dict[str, float]]]:
-        """The scores of halving without what breaks ties."""
-        brackets = self.scheduler.get_state()["_scores"]
-        return [
-            {rung: {self._names([n])[0]: s[0] for n, s in scores.items()} for rung, scores in rungs.items()}
-            for rungs in brackets
-        ]
-
-    def after_a_resume(self) -> Sweep:
-        """The sweep, resumed from what is kept of it."""
-        resumed = Sweep(type(self.scheduler), self.state.objectives, trials=self.state.num_trials, budget=self.budget)
-        resumed.numbers = dict(self.numbers)
-        parts = pickle.loads(pickle.dumps({**self.state.snapshot(), "scheduler": self.scheduler.get_state()}))
-        resumed.state.restore(parts)
-        resumed.scheduler.set_state(parts["scheduler"])
-        return resumed
-
-    def _names(self, numbers: Sequence[int] | Mapping[int, Any]) -> list[str]:
-        names = {number: name for name, number in self.numbers.items()}
-        return [names[number] for number in numbers]
+from tests.helpers.scheduled import CONTINUE, EPOCHS, PAUSE, SCORE, STOP, Sweep
 
 
 def asha(objectives: Sequence[Objective] = (SCORE,)) -> Sweep:
@@ -379,70 +256,6 @@ def test_hyperband_begins_at_every_rung_in_its_shares() -> None:
     assert verdicts.count(CONTINUE) == 100 - brackets.count(0) + 1  # of bracket 0 the first alone
 
 
-def held_against(**completed: Mapping[int, float]) -> Sweep:
-    """The median rule, with these trials completed."""
-    sweep = Sweep(MedianRule)
-    for name, curve in completed.items():
-        for epoch, score in curve.items():
-            sweep.report(name, epoch, score)
-    for name in completed:
-        sweep.end(name)
-    return sweep
-
-
-def test_the_median_rule_needs_three_completed_trials_and_compares_with_their_means() -> None:
-    sweep = Sweep(MedianRule)
-    for name, score in (("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 0.0)):
-        assert sweep.report(name, 1, score) == CONTINUE
-    assert sweep.report("low", 1, 1.9) == CONTINUE  # the others still train
-    for name in "abc":
-        sweep.end(name)
-    assert sweep.report("low", 1, 1.9) == STOP
-    assert sweep.reason("low") == "worse than the median of 3 others at epoch 1"
-    assert sweep.report("high", 1, 2.1) == CONTINUE
-    assert sweep.after_a_resume().report("low again", 1, 1.8) == STOP
-
-
-def test_the_median_rule_prefers_less_where_the_mode_says_so_and_leaves_out_trials_that_raised_an_error() -> None:
-    sweep = Sweep(MedianRule, [Objective("score", "min")])
-    for name, score in (("a", 1.0), ("b", 2.0), ("c", 3.0)):
-        sweep.report(name, 1, score)
-        sweep.end(name)
-    sweep.report("raised", 1, 0.1)
-    sweep.state.apply(
-        TrialEnded(trial=4, outcome="failed", reason="an error", failure=Failure(FailureKind.LOOP_ERROR, "an error"))
-    )
-    assert sweep.report("high", 1, 2.1) == STOP
-    assert sweep.report("low", 1, 1.9) == CONTINUE
-
-
-def test_the_median_rule_stops_none_within_the_grace() -> None:
-    sweep = Sweep(MedianRule, budget=Budget(epochs=27, grace=3))
-    for name in "abc":
-        for epoch in (1, 2, 3):
-            sweep.report(name, epoch, 5.0)
-        sweep.end(name)
-    assert [sweep.report("d", epoch, 1.0) for epoch in (1, 2, 3)] == [CONTINUE, CONTINUE, STOP]
-
-
-def test_the_median_rule_looks_at_those_that_got_as_far() -> None:
-    sweep = held_against(a={1: 5.0}, b={1: 5.0}, c={1: 5.0})
-    assert sweep.report("d", 2, 1.0) == CONTINUE  # nobody else has got there
-
-
-def test_the_median_rule_takes_the_best_of_a_trial_and_the_others_only_until_then() -> None:
-    sweep = Sweep(MedianRule)
-    sweep.report("once good", 1, 3.5)
-    sweep.report("never good", 1, 2.5)
-    for name in "abc":
-        for epoch, score in ((1, 2.0), (2, 4.0), (3, 100.0)):
-            sweep.report(name, epoch, score)
-    for name in "abc":
-        sweep.end(name)
-    assert sweep.report("once good", 2, 0.0) == CONTINUE  # 3.5 against a mean of 3
-    assert sweep.report("never good", 2, 2.9) == STOP
-
-
 def test_every_name_has_a_scheduler() -> None:
     assert set(SCHEDULERS) == set(get_args(SchedulerName))
 
@@ -455,92 +268,6 @@ def test_a_weak_trial_ends_as_the_schedulers_name_says() -> None:
     weak = {name: sweep.report("weak", 1, 1.0) for name, sweep in sweeps.items()}
     # With hyperband it is alone in its bracket.
     assert weak == {"asha": STOP, "asha-promote": PAUSE, "hyperband": CONTINUE, "fifo": CONTINUE}
-
-
-@pytest.fixture
-def seeded() -> None:
-    """pbt draws from Python's global generator: of 50 clones, one time in 80 none has some value that it may have."""
-    random.seed(0)
-
-
-def population_in(space: Any) -> Population:
-    return Population(EPOCHS, [SCORE], SearchSpace(space))
-
-
-@pytest.mark.usefixtures("seeded")
-def test_pbt_changes_continuous_hyperparameters_and_keeps_them_inside_their_ranges() -> None:
-    space = {"lr": tune.loguniform(1e-4, 1e-1), "dropout": tune.uniform(0, 0.3), "optimizer": tune.choice(["sgd"])}
-    population = population_in(space)
-    config = {"lr": 1e-1, "dropout": 0.3, "optimizer": "sgd", "seed": 4}
-    found = [population.explore(config) for _ in range(50)]
-    assert all(1e-4 <= c["lr"] <= 1e-1 and 0 <= c["dropout"] <= 0.3 for c in found)
-    assert len({c["lr"] for c in found}) > 2
-    assert {c["optimizer"] for c in found} == {"sgd"}
-
-
-@pytest.mark.usefixtures("seeded")
-def test_pbt_moves_along_the_steps_of_a_range() -> None:
-    population = population_in({"dropout": FloatDistribution(0.0, 0.3, step=0.1)})
-    config = {"dropout": 0.3, "seed": 4}
-    found = [population.explore(config)["dropout"] for _ in range(50)]
-    assert set(found) <= {0.0, 0.1, 0.2, 0.3}
-    assert {0.2, 0.3} < set(found)
-
-
-@pytest.mark.usefixtures("seeded")
-def test_pbt_counts_the_steps_of_a_range_from_its_lower_end() -> None:
-    population = population_in({"dropout": FloatDistribution(0.5, 0.8, step=0.1)})
-    config = {"dropout": 0.7, "seed": 4}
-    found = [population.explore(config)["dropout"] for _ in range(1000)]
-    assert sorted(set(found)) == [0.5, 0.6, 0.7, 0.8]
-    assert abs(found.count(0.6) - found.count(0.8)) < 100, "both are beside it, and drawn as often"
-
-
-@pytest.mark.usefixtures("seeded")
-def test_pbt_moves_to_the_next_larger_or_smaller_choice_in_whatever_order_they_are() -> None:
-    population = population_in({"decay": tune.choice([0.3, 0.1, 0.2])})
-    config = {"decay": 0.1, "seed": 4}
-    found = [population.explore(config)["decay"] for _ in range(500)]
-    assert 0 < found.count(0.3) < 100, "only where it is drawn again"
-
-
-@pytest.mark.usefixtures("seeded")
-def test_pbt_changes_what_the_branch_of_the_donor_has_in_its_ranges_there() -> None:
-    def branching(trial: optuna.Trial) -> dict[str, float]:
-        trial.suggest_categorical("batch_size", [8, 16])
-        decay = trial.suggest_categorical("weight_decay", [0.0, 1e-4, 1e-3])
-        if trial.suggest_categorical("optimizer", ["sgd", "adamw"]) == "sgd":
-            trial.suggest_float("sgd.lr", 1e-2, 1e-1, log=True)
-            trial.suggest_float("momentum", 0.5, 0.9)
-        else:
-            trial.suggest_float("adamw.lr", 1e-4, 1e-3, log=True)
-        return {"head_decay": 2 * decay}
-
-    population = population_in(branching)
-    donor = {"batch_size": 8, "weight_decay": 1e-4, "optimizer": "adamw", "lr": 1e-3, "head_decay": 2e-4, "seed": 4}
-    clones = [population.explore(donor) for _ in range(50)]
-    assert all(set(clone) == set(donor) and 1e-4 <= clone["lr"] <= 1e-3 for clone in clones)
-    assert {(clone["optimizer"], clone["batch_size"]) for clone in clones} == {("adamw", 8)}
-    assert len({clone["lr"] for clone in clones}) > 5
-    assert {clone["weight_decay"] for clone in clones} == {0.0, 1e-4, 1e-3}
-    assert all(clone["head_decay"] == 2 * clone["weight_decay"] for clone in clones)
-
-
-def test_pbt_gives_each_clone_a_seed_of_its_own() -> None:
-    population = population_in({"lr": tune.loguniform(1e-4, 1e-1)})
-    donor = {"lr": 1e-2, "seed": 4}
-    seeds = [population.explore(donor)["seed"] for _ in range(20)]
-    assert len({4, *seeds}) == 21
-    assert all(0 <= seed < 2**31 for seed in seeds)
-    assert donor["seed"] == 4
-
-
-@pytest.mark.parametrize(
-    "space", [lambda trial: None, {"optimizer": tune.choice(["sgd"])}, {"decay": tune.choice([0.1, "none"])}]
-)
-def test_pbt_says_what_it_cannot_change(space: Any) -> None:
-    with pytest.raises(SweepError, match="--scheduler pbt: "):
-        Population.check(SearchSpace(space))
 
 
 def test_a_trial_that_is_lost_before_it_could_end_is_told_again() -> None:
