@@ -12,7 +12,6 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.announcer import Announcer
 from gaudi_tune.on_ray.checkpoint_cleanup import CheckpointCleanup
 from gaudi_tune.on_ray.conclusion import Conclusion
-from gaudi_tune.on_ray.device_moves import DeviceMoves
 from gaudi_tune.on_ray.ending import EarlyEnd
 from gaudi_tune.on_ray.given.ray_scheduler import RayScheduler, ray_scheduler_of
 from gaudi_tune.on_ray.given.ray_search import source_of
@@ -36,6 +35,7 @@ from gaudi_tune.show.trackers.tracker import Tracker
 from gaudi_tune.show.view import View
 from gaudi_tune.storage.mirror import Mirror
 from gaudi_tune.storage.remote import address_below
+from gaudi_tune.sweep.policies.growth import Growth
 from gaudi_tune.sweep.policies.schedulers.factory import scheduler_kind
 from gaudi_tune.sweep.policies.schedulers.fifo import Fifo
 from gaudi_tune.sweep.policies.stopping import StoppingRules
@@ -60,9 +60,9 @@ def assemble(plan: Plan, trackers: Sequence[Tracker]) -> SweepRun:
     policy = (Fifo if options.baseline_only else scheduler_kind(options.scheduler))(
         plan.budget, plan.objectives, plan.experiment.search_space
     )
-    device_moves = DeviceMoves(plan, state, proposer, policy, announcer.tell)
+    growth = Growth(plan, state)
     stopping, user_stop = StoppingRules(options), UserStop(objects.stop)
-    reports = Reports(plan, state, proposer, announcer, early_end, device_moves, stopping, user_stop)
+    reports = Reports(plan, state, proposer, announcer, early_end, growth, stopping, user_stop)
     ray_scheduler = ray_scheduler_of(plan, policy)
     make_scheduler = SweepScheduler if ray_scheduler is None else partial(RayScheduler, ray_scheduler, plan)
     scheduler = make_scheduler(
@@ -70,7 +70,7 @@ def assemble(plan: Plan, trackers: Sequence[Tracker]) -> SweepRun:
         state,
         plan.groups,
         reported=reports.handle,
-        trials_wait_for_devices=device_moves.trials_wait_for_devices,
+        trials_wait_for_devices=growth.trials_wait_for_devices,
     )
     searcher = TuneSearcher(
         proposer,
@@ -103,7 +103,7 @@ def assemble(plan: Plan, trackers: Sequence[Tracker]) -> SweepRun:
         early_end=early_end,
         search_errors=search_errors,
         steering=steering,
-        device_moves=device_moves,
+        growth=growth,
         stopping=stopping,
         user_stop=user_stop,
         scheduler=scheduler,

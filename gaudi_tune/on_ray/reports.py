@@ -13,12 +13,14 @@ from gaudi_tune.define.budget import REPORTS
 from gaudi_tune.define.objective import point_in
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.group.report import Report
+from gaudi_tune.group.warm_trainable import WarmTrainable
 from gaudi_tune.on_ray.announcer import Announcer
-from gaudi_tune.on_ray.device_moves import DeviceMoves
 from gaudi_tune.on_ray.ending import EarlyEnd
 from gaudi_tune.on_ray.given.user_stop import UserStop
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.trials import number_of
+from gaudi_tune.private.ray_tune import call_trainable
+from gaudi_tune.sweep.policies.growth import Growth
 from gaudi_tune.sweep.policies.stopping import StoppingRules
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.outcome import why_diverged
@@ -38,13 +40,13 @@ class Reports:
         proposer: Proposer,
         announcer: Announcer,
         early_end: EarlyEnd,
-        device_moves: DeviceMoves,
+        growth: Growth,
         stopping: StoppingRules,
         user_stop: UserStop,
     ) -> None:
         """Begin without a report."""
         self._plan, self._state, self._proposer, self._announcer = plan, state, proposer, announcer
-        self._early_end, self._device_moves = early_end, device_moves
+        self._early_end, self._growth = early_end, growth
         self._stopping, self._user_stop = stopping, user_stop
         self._warned_of_starting_over = False
         self._warned_of_new_workers: set[str] = set()
@@ -68,8 +70,8 @@ class Reports:
         # The study has the report before the next proposal, which Tune may ask for in this step.
         self._proposer.reported(self._state.trials[number])
         # Devices move only to a trial that continues, and that can continue from a checkpoint.
-        if decision.verdict == "continue" and not report.starts_over:
-            self._device_moves.after_report(tune_controller, trial, others_pause=bool(scheduler.pausing()))
+        if decision.verdict == "continue" and not report.starts_over and self._plan.grows:
+            self._grow(scheduler, tune_controller, trial)
         # Rules that end the sweep look at the record with the decision in it: a trial that pauses counts for them.
         self._early_end.ask(self._stopping.after_report(self._state))
         self._early_end.ask(self._user_stop.why_sweep_ends())
@@ -112,6 +114,18 @@ class Reports:
         if trial_state.confirms or would_lose_clone:
             return events.Decision("continue"), TrialScheduler.CONTINUE
         return scheduler.decide(tune_controller, trial, result, reported)
+
+    def _grow(self, scheduler: SweepScheduler, tune_controller: Any, trial: Trial) -> None:
+        """Have Tune move a trial to devices that would stay idle, or away from some that other trials wait for."""
+        trial_state = self._state.trials[number_of(trial)]
+        self._growth.measure(trial_state)
+        to_begin = self._proposer.n_proposed < self._state.num_trials and not self._growth.has_grown
+        if to_begin or scheduler.pausing():  # trials that are being saved before they pause still have their devices
+            return
+        place = self._growth.after_report(trial_state, len(scheduler.policy.next_trials(self._state)))
+        if place is not None:
+            call_trainable(tune_controller, trial, WarmTrainable.move_to.__name__, place)
+            self._announcer.tell(events.PlaceChanged(trial=trial_state.number, workers=place.workers))
 
     def _as_event(self, trial: Trial, result: Mapping[str, Any], report: Report) -> events.Reported:
         return events.Reported(

@@ -9,7 +9,7 @@ The path of a report, from the train loop to MLflow, with the file of each step:
    a. the record takes it (``sweep/record/sweep_state.py``),
    b. it is decided what becomes of the trial (``sweep/policies/schedulers``), and the record takes that,
    c. the study takes it from the record (``sweep/search/proposer.py``),
-   d. devices that are free move to the trial, or from it (``on_ray/device_moves.py``),
+   d. devices that are free move to the trial, or from it (``sweep/policies/growth.py``),
    e. rules may end the sweep (``sweep/policies/stopping.py``),
    f. page, pictures and trackers are shown both events (``on_ray/announcer.py``, ``show``); ``show/trackers`` writes
       them to an outbox, from which another process sends them to MLflow.
@@ -38,7 +38,6 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.announcer import Announcer
 from gaudi_tune.on_ray.checkpoint_cleanup import CheckpointCleanup
 from gaudi_tune.on_ray.conclusion import Conclusion
-from gaudi_tune.on_ray.device_moves import DeviceMoves
 from gaudi_tune.on_ray.ending import EarlyEnd
 from gaudi_tune.on_ray.given.user_callback import UserCallback
 from gaudi_tune.on_ray.given.user_stop import UserStop
@@ -55,6 +54,7 @@ from gaudi_tune.private.ray_tune import actor_of
 from gaudi_tune.show.pictures.page import LivePage
 from gaudi_tune.storage.mirror import Mirror
 from gaudi_tune.sweep.policies.checkpoints import wants_checkpoint
+from gaudi_tune.sweep.policies.growth import Growth
 from gaudi_tune.sweep.policies.stopping import StoppingRules
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.sweep_state import SweepState
@@ -83,7 +83,7 @@ class SweepRun(KeptInProcess, tune.Callback):
     search_errors: SearchErrors
     steering: Steering
     """Takes requests of people, from any thread."""
-    device_moves: DeviceMoves
+    growth: Growth
     stopping: StoppingRules
     user_stop: UserStop
     scheduler: SweepScheduler
@@ -136,7 +136,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         if self.scheduler.policy.clones:
             self._note_unasked_pauses(trials)
         number = number_of(trial)
-        self.device_moves.trial_began(number)
+        self.growth.trial_began(number)
         self.announcer.tell(events.TrialBegan(trial=number, trial_id=trial.trial_id, config=trial.config))
 
     def _note_unasked_pauses(self, trials: Sequence[Trial]) -> None:
@@ -161,7 +161,7 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     def _wants_checkpoint(self, trial_state: TrialState) -> bool:
         return (
-            self.device_moves.is_moving(trial_state.number)
+            self.growth.is_moving(trial_state.number)
             or self.stopping.is_last_report(trial_state)
             or wants_checkpoint(self.state, trial_state, 60 * (self.plan.options.checkpoint_minutes or 0))
         )
@@ -226,7 +226,6 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.steering.grant_all()
         self.announcer.tick()
         self.cleanup.run_if_due(trials)
-        self.on_disk.keep_without_tune(trials)
         if time.monotonic() - self._freed_at >= FREE_EVERY_S:
             free_orphans()
             self._freed_at = time.monotonic()
@@ -252,18 +251,18 @@ class SweepRun(KeptInProcess, tune.Callback):
         waiting, without_devices = waiting_actors(), set[int]()
         if waiting:
             without_devices = {number_of(trial) for trial in trials if actor_of(trial) in waiting}
-        running = self.device_moves.trials_with_devices()
+        running = self.growth.trials_with_devices()
         return (running - without_devices) | self.scheduler.pausing()
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Close everything: the sweep is over."""
+        self.on_disk.keep(trials)
         free_orphans()
         self.leaving.watch.stop()  # nothing that follows needs Ray
         if self.state.cut and self.state.ending is None:
             self.early_end.ask(self.stopping.cut_short())
         self.state.close()
         self.cleanup.finish(trials)
-        self.on_disk.keep_without_tune(trials, at_end=True)
         self._close()
 
     # The tuner calls this.

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from gaudi_tune.devices.hpu import HPU
-from gaudi_tune.on_ray.device_moves import DeviceMoves
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.sweep.policies.growth import Growth
 from gaudi_tune.sweep.record.events import Ending, Event, TrialBegan
@@ -90,6 +89,6 @@ def test_a_group_on_devices_that_may_not_train_together_ends_the_simulation(
 def test_trials_wait_in_vain_for_devices_of_idle_trial_actors(
     tmp_path: Path, groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DeviceMoves, "trials_wait_for_devices", lambda moves: False)
+    monkeypatch.setattr(Growth, "trials_wait_for_devices", lambda growth: False)
     swept(tmp_path, groups, seed=1)
     assert groups.in_vain > 0

@@ -62,9 +62,9 @@ class _TrialGrowth:
 class Growth:
     """Decides after each report of a trial how many devices it continues with."""
 
-    def __init__(self, plan: Plan) -> None:
-        """Begin without any measurement."""
-        self._plan, self._usual_width = plan, plan.options.workers_per_trial
+    def __init__(self, plan: Plan, state: SweepState) -> None:
+        """Begin without any measurement. ``state`` is the record of the sweep."""
+        self._plan, self._state, self._usual_width = plan, state, plan.options.workers_per_trial
         self._device_numbers = plan.devices.type.numbers(plan.devices.count)
         self.has_ever_grown = False
         """Whether any trial was ever given more devices than it began with."""
@@ -78,11 +78,21 @@ class Growth:
         """Whether a trial may have more devices than it began with."""
         return any(growth.is_wide or growth.destination is not None for growth in self._trials.values())
 
-    def width_of(self, state: SweepState, trial: TrialState) -> int:
+    def width_of(self, trial: TrialState) -> int:
         """Return how many devices a trial has; 0 while it is starting."""
-        return len(state.device_time.devices_of(trial.number))
+        return len(self._state.device_time.devices_of(trial.number))
 
-    def cancel_move(self, trial: int) -> None:
+    def trials_wait_for_devices(self) -> bool:
+        """Whether a trial may wait for devices to which another has grown, or is to grow."""
+        running = self._state.running if self.has_ever_grown else []
+        return any(self.is_moving(trial.number) or not self.width_of(trial) for trial in running)
+
+    def trials_with_devices(self) -> set[int]:
+        """Return the numbers of the running trials, without those that wait for devices to which another has grown."""
+        has_grown = self.has_grown
+        return {trial.number for trial in self._state.running if not has_grown or self.width_of(trial)}
+
+    def trial_began(self, trial: int) -> None:
         """Note that a trial starts, or starts again after it was lost, at the usual width."""
         if trial in self._trials:
             self._trials[trial].destination = None
@@ -91,9 +101,9 @@ class Growth:
         """Whether the trial moves to other devices once it has a checkpoint."""
         return trial in self._trials and self._trials[trial].destination is not None
 
-    def measure(self, state: SweepState, trial: TrialState) -> None:
+    def measure(self, trial: TrialState) -> None:
         """Note from a report how long the trial takes, and whether more devices have made it faster."""
-        growth, width, metrics = self._trials[trial.number], self.width_of(state, trial), trial.metrics
+        growth, width, metrics = self._trials[trial.number], self.width_of(trial), trial.metrics
         if growth.destination is not None and growth.destination.workers != width:
             growth.failed_moves += 1
         growth.destination = None
@@ -117,24 +127,23 @@ class Growth:
             logger.info("trial %03d is no faster on %d devices: no trial grows that far again", trial.number, width)
         growth.measured_width, growth.report_seconds, growth.slow_reports = width, seconds, 0
 
-    def after_report(self, state: SweepState, trial: TrialState, promoted: int) -> Place | None:
+    def after_report(self, trial: TrialState, promoted: int) -> Place | None:
         """Return the devices that a trial moves to; None if it keeps those it has.
 
         Args:
-            state: The sweep, with the trial's report, which :meth:`measure` has seen.
-            trial: A trial that continues.
+            trial: A trial that continues. The record has its report, which :meth:`measure` has seen.
             promoted: How many trials wait for a group besides those that have yet to begin.
         """
-        growth, width = self._trials[trial.number], self.width_of(state, trial)
+        state, growth, width = self._state, self._trials[trial.number], self.width_of(trial)
         if growth.failed_moves == MAX_FAILED_MOVES or state.ending is not None:
             return None
-        self._forget_idle_trials(state)
-        widths = {running.number: self._coming_width(state, running) for running in state.running}
-        new_width = self._choose_width(state, trial, widths, state.to_begin + promoted)
+        self._forget_idle_trials()
+        widths = {running.number: self._coming_width(running) for running in state.running}
+        new_width = self._choose_width(trial, widths, state.to_begin + promoted)
         if new_width > width and not all(widths.values()):
             return None  # a trial is starting, and nobody knows which devices it gets
         while True:  # ends at the usual width at the latest, for which any devices will do
-            numbers = self._find_devices(state, trial, new_width)
+            numbers = self._find_devices(trial, new_width)
             if numbers is not None:
                 break
             new_width //= 2
@@ -147,26 +156,26 @@ class Growth:
         growth.destination, self.has_ever_grown = Place(new_width, numbers, settings), True
         return growth.destination
 
-    def _forget_idle_trials(self, state: SweepState) -> None:
+    def _forget_idle_trials(self) -> None:
         """Drop ended trials, and what is no longer true of trials that wait: they have no devices."""
-        self._trials = defaultdict(_TrialGrowth, {n: self._trials[n] for n in state.open_trials if n in self._trials})
-        for trial in state.open_trials.values():
+        open_trials, known = self._state.open_trials, self._trials
+        self._trials = defaultdict(_TrialGrowth, {number: known[number] for number in open_trials if number in known})
+        for trial in open_trials.values():
             if trial.status != "running" and trial.number in self._trials:
                 self._trials[trial.number].destination = None
                 self._trials[trial.number].is_wide = False
 
-    def _coming_width(self, state: SweepState, trial: TrialState) -> int:
+    def _coming_width(self, trial: TrialState) -> int:
         """Return how many devices a trial has or is moving to, whichever is more; 0 while it is starting."""
-        width, destination = self.width_of(state, trial), self._trials[trial.number].destination
+        width, destination = self.width_of(trial), self._trials[trial.number].destination
         if width == 0 or destination is None:
             return width
         return max(width, destination.workers)
 
-    def _choose_width(self, state: SweepState, trial: TrialState, coming: Mapping[int, int], waiting: int) -> int:
+    def _choose_width(self, trial: TrialState, coming: Mapping[int, int], waiting: int) -> int:
         """Return the width of a trial after all devices that nobody needs are shared out.
 
         Args:
-            state: The sweep.
             trial: A running trial.
             coming: The :meth:`_coming_width` of each running trial, by number.
             waiting: How many trials need a group of the usual width.
@@ -183,13 +192,12 @@ class Growth:
             return width
 
         # Then share out: double the narrowest trial that may grow, the best of equally narrow ones, until none may.
-        by_score = sorted(state.running, key=lambda running: -self._score(state, running))
+        by_score = sorted(self._state.running, key=lambda running: -self._score(running))
         while True:
             growable = [
                 running.number
                 for running in by_score
-                if widths[running.number] <= free
-                and self._can_have_width(state, running, 2 * widths[running.number], coming)
+                if widths[running.number] <= free and self._can_have_width(running, 2 * widths[running.number], coming)
             ]
             if not growable:
                 return widths[trial.number]
@@ -197,18 +205,18 @@ class Growth:
             free -= widths[narrowest]
             widths[narrowest] *= 2
 
-    def _can_have_width(self, state: SweepState, trial: TrialState, width: int, coming: Mapping[int, int]) -> bool:
+    def _can_have_width(self, trial: TrialState, width: int, coming: Mapping[int, int]) -> bool:
         """Whether a trial may have so many devices, there are such, and the move saves time."""
         old_width = coming[trial.number]
         return (
             old_width > 0
             and width <= self._max_width(trial)
-            and self._find_devices(state, trial, width) is not None
+            and self._find_devices(trial, width) is not None
             and self._saves_time(trial, width / old_width)
         )
 
-    def _score(self, state: SweepState, trial: TrialState) -> float:
-        return -math.inf if trial.best is None else state.objective.score(trial.best)
+    def _score(self, trial: TrialState) -> float:
+        return -math.inf if trial.best is None else self._state.objective.score(trial.best)
 
     def _max_width(self, trial: TrialState) -> int:
         """Return the most devices to which a trial may grow; 0 if it confirms, or has failed to move too often."""
@@ -239,7 +247,7 @@ class Growth:
         saved_seconds = reports * report_seconds * (1 - EXPECTED_SPEEDUP ** -math.log2(factor))
         return self._start_seconds < saved_seconds
 
-    def _find_devices(self, state: SweepState, trial: TrialState, width: int) -> tuple[int, ...] | None:
+    def _find_devices(self, trial: TrialState, width: int) -> tuple[int, ...] | None:
         """Return the numbers of devices that a trial may move to and that no other trial has or moves to.
 
         They include as many as possible of those it has, which leaves larger sets to others. Otherwise they are the
@@ -252,8 +260,8 @@ class Growth:
         if width == self._usual_width or not device_type.widths:
             return ()
         own_devices, busy_devices = set[int](), set[int]()
-        for running in state.running:
-            devices = {int(index) for _, index in state.device_time.devices_of(running.number)}
+        for running in self._state.running:
+            devices = {int(index) for _, index in self._state.device_time.devices_of(running.number)}
             if running.number == trial.number:
                 own_devices = devices
                 continue

@@ -64,7 +64,7 @@ class Node(Fed):
 
     def __init__(self, plan: Plan, trials: int = 8) -> None:
         super().__init__(epochs=27, trials=trials, kind="hpu", count=8)
-        self.growth = Growth(plan)
+        self.growth = Growth(plan, self.state)
 
     def after(
         self,
@@ -81,8 +81,8 @@ class Node(Fed):
         booked: dict[str, Any] = {names.DEVICES: devices, names.STEP_SECONDS: took + start}
         booked |= {names.START_SECONDS: start} if start else {}
         self.report(number, epoch, value, **booked)
-        self.growth.measure(self.state, self.state.trials[number])
-        return self.growth.after_report(self.state, self.state.trials[number], promoted)
+        self.growth.measure(self.state.trials[number])
+        return self.growth.after_report(self.state.trials[number], promoted)
 
     def begin_all(self, *modules: str) -> None:
         """Begin a trial on each of these modules."""
@@ -148,7 +148,7 @@ def test_one_that_begins_again_while_it_was_to_move_is_asked_again(plan: Plan) -
     node = Node(plan, trials=1)
     node.begin_all("0")
     assert node.after(1, 10, "0") == WHOLE
-    node.growth.cancel_move(1)
+    node.growth.trial_began(1)
     assert not node.growth.is_moving(1)
     assert node.after(1, 10, "1", start=10.0) == WHOLE
 
