@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.base.words import last_line
-
-ENOUGH_HELP = 2
-"""How often new workers must have helped against an error before each trial gets new ones. Once may be chance."""
 
 
 class NewWorkers:
@@ -22,10 +17,7 @@ class NewWorkers:
         """Begin without any experience."""
         self.reason = ""
         """Why the trial begins on new workers; "" if it does not."""
-        self.always = False
-        """Whether each trial gets new workers."""
         self._raised_on_new: set[tuple[FailureKind, str]] = set()
-        self._help: Counter[tuple[FailureKind, str]] = Counter()
         self._failure: Failure | None = None
 
     def begin(self) -> None:
@@ -52,16 +44,11 @@ class NewWorkers:
         self._failure = failure
         return True
 
-    def note_report(self, start_s: float) -> None:
-        """Note that the trial has reported. New workers take ``start_s`` seconds to start."""
-        if self._failure is None:
-            return
-        self._help[self._failure.cause] += 1
-        self.reason = (
-            f"it failed on workers that had run other trials ({last_line(self._failure.text)}), and not on new ones: "
-            f"what it does can be done only once in a process"
-        )
-        if self._help[self._failure.cause] >= ENOUGH_HELP:
-            self.always = True
-            self.reason += f"; from now on each trial of its group gets new workers, which takes {start_s:.0f} s"
-        self._failure = None
+    def note_report(self) -> None:
+        """Note that the trial has reported."""
+        if self._failure is not None:
+            self.reason = (
+                f"it failed on workers that had run other trials ({last_line(self._failure.text)}), and not on new "
+                f"ones: what it does can be done only once in a process"
+            )
+            self._failure = None

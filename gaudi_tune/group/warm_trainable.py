@@ -104,7 +104,7 @@ class WarmTrainable(tune.Trainable):
         self.objectives, self.retries, self.folder = objectives, retries, folder
         self._usual_place = Place(spec.num_workers)
         self.group: WorkerGroup | None = None
-        self._new_workers, self._group_start_s = NewWorkers(), 0.0
+        self._new_workers = NewWorkers()
         self._begin(config)
 
     def step(self) -> dict[str, Any]:
@@ -201,7 +201,7 @@ class WarmTrainable(tune.Trainable):
         group = self._group_with(environment)
         ready_s = time.monotonic() - ordered_at
         report = self._start_on(group, config)
-        self._new_workers.note_report(self._group_start_s)
+        self._new_workers.note_report()
         if report["kind"] == "finished":
             if self.iteration:  # the last checkpoint was written at the end of the training
                 return report
@@ -276,13 +276,11 @@ class WarmTrainable(tune.Trainable):
         the actor for ever.
         """
         spec = replace(self.spec, environment=environment, num_workers=self._place.workers, numbers=self._place.numbers)
-        is_spent = self.group is not None and self.group.used and self._new_workers.always
-        if self.group is not None and (self.spec != spec or self.group.outgrown or is_spent):
+        if self.group is not None and (self.spec != spec or self.group.outgrown):
             self._end_group()
         if self.group is None:
-            self.spec, start = spec, time.monotonic()
+            self.spec = spec
             self.group = self._new_group()
-            self._group_start_s = time.monotonic() - start
         return self.group
 
     def _new_group(self) -> WorkerGroup:

@@ -11,15 +11,14 @@ ONCE = Failure(FailureKind.LOOP_ERROR, "Traceback\nRuntimeError: set already", "
 PLAIN = Failure(FailureKind.LOOP_ERROR, "Traceback\nValueError: no such layer", "ValueError 2")
 
 
-def test_new_workers_always_after_helping_twice() -> None:
+def test_a_trial_that_new_workers_helped_says_why() -> None:
     new_workers = NewWorkers()
-    for time in (1, 2):
-        new_workers.begin()
-        assert new_workers.may_help(ONCE, used=True)
-        new_workers.note_report(8.2)
-        assert "RuntimeError: set already" in new_workers.reason
-        assert new_workers.always is (time == 2)
-    assert new_workers.reason.endswith("each trial of its group gets new workers, which takes 8 s")
+    new_workers.begin()
+    assert new_workers.may_help(ONCE, used=True)
+    new_workers.note_report()
+    assert "RuntimeError: set already" in new_workers.reason
+    new_workers.begin()
+    assert not new_workers.reason
 
 
 def test_an_error_that_new_workers_raise_too_is_not_tried_again() -> None:
@@ -30,7 +29,6 @@ def test_an_error_that_new_workers_raise_too_is_not_tried_again() -> None:
     assert not new_workers.may_help(ONCE, used=False), "new workers did not help"
     new_workers.begin()
     assert not new_workers.may_help(ONCE, used=True), "nor would they now"
-    assert not new_workers.always
 
 
 @pytest.mark.parametrize("kind", [FailureKind.OUT_OF_MEMORY, FailureKind.UNUSABLE_REPORT, FailureKind.CONFIG_ERROR])
@@ -41,5 +39,5 @@ def test_failures_of_other_kinds_are_not_tried_again(kind: FailureKind) -> None:
 def test_a_trial_whose_workers_are_not_clean_begins_on_new_ones_and_says_why() -> None:
     new_workers = NewWorkers()
     assert new_workers.may_help(Failure(FailureKind.NOT_CLEAN, "a thread does not end"), used=True)
-    new_workers.note_report(8.0)
+    new_workers.note_report()
     assert new_workers.reason == "it gets new workers: a thread does not end"

@@ -220,8 +220,7 @@ ONCE = (
     Way("the number of interop threads", "torch.set_num_interop_threads(1)", "torch.get_num_interop_threads() == 1",
         outcome=NEW_WORKERS),
     Way("what can be registered once", "register_once()", "0",
-        "Such as an operator. The next trial fails where it registers it again, and is tried again on new ones; if "
-        "these help twice, each trial gets new ones.",
+        "Such as an operator. The next trial fails where it registers it again, and is tried again on new ones.",
         NEW_WORKERS),
 )  # fmt: skip
 LEFT = (
