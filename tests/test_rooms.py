@@ -29,14 +29,14 @@ FLOORS = (
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
     "cli": 930,
-    "on_ray": 2778,
+    "on_ray": 2714,
     "plan": 1075,
-    "sweep.policies": 800,
+    "sweep.policies": 802,
     "sweep.search": 1269,
     "show": 3510,
     "sweep.record": 1341,
     "define": 1440,
-    "group": 1870,
+    "group": 1854,
     "integrations": 151,
     "data": 1750,
     "storage": 441,
@@ -44,7 +44,7 @@ BUDGETS = {
     "training": 680,
     "devices": 1036,
     "base": 570,
-    "private": 1324,
+    "private": 1301,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""

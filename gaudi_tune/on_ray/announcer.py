@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gaudi_tune.base.errors import errors_are_logged
 from gaudi_tune.show.trackers.tracker import Tracker, in_words
@@ -11,7 +10,7 @@ from gaudi_tune.show.view import View
 from gaudi_tune.sweep.record.events import Event
 from gaudi_tune.sweep.record.sweep_state import SweepState
 
-logger = logging.getLogger(__name__)
+PROBLEM = "an error while showing the sweep; the sweep continues"
 
 
 class Announcer:
@@ -29,15 +28,16 @@ class Announcer:
 
     def show(self, event: Event) -> None:
         """Show an event that the state has applied already."""
-        for view in [*self.views, *self.trackers]:  # in this order the trackers get the last pictures before the end
-            with errors_are_logged("an error while showing the sweep; the sweep continues"):
-                view.show(event, self.state)
+        self._do(lambda view: view.show(event, self.state))
 
     def tick(self) -> None:
         """Let each view and tracker do what is due."""
-        for view in [*self.views, *self.trackers]:
-            with errors_are_logged("an error while showing the sweep; the sweep continues"):
-                view.tick(self.state)
+        self._do(lambda view: view.tick(self.state))
+
+    def _do(self, act: Callable[[View], object]) -> None:
+        for view in [*self.views, *self.trackers]:  # in this order the trackers get the last pictures before the end
+            with errors_are_logged(PROBLEM):
+                act(view)
 
     def tracker_address(self) -> str:
         """Return where a person finds the sweep in its first tracker; "" if it has no tracker."""
@@ -46,13 +46,13 @@ class Announcer:
     def flush_trackers(self) -> None:
         """Return once all that the trackers were shown is on disk."""
         for tracker in self.trackers:
-            with errors_are_logged("an error while showing the sweep; the sweep continues"):
+            with errors_are_logged(PROBLEM):
                 tracker.flush()
 
     def close_trackers(self) -> list[str]:
         """Let each tracker deliver what is left, and return what they never get, in words."""
         problems = []
         for tracker in self.trackers:
-            with errors_are_logged("an error while showing the sweep; the sweep continues"):
+            with errors_are_logged(PROBLEM):
                 problems.append(tracker.close())
         return [problem for problem in problems if problem]

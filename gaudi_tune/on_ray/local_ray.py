@@ -11,9 +11,9 @@ import re
 import secrets
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -55,8 +55,7 @@ LEAN_ENVIRONMENT = {
 """Settings of a Ray that starts lean, likewise."""
 TUNE_SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",  # with verbose=0, this leaves the terminal to the sweep's own progress
-    # Seconds between two snapshots of the sweep's state while no checkpoint is written. A crash loses this much of the
-    # state, besides the work since the last checkpoint.
+    # The fewest seconds between two copies of the reports of trials to the sweep's folder.
     "TUNE_GLOBAL_CHECKPOINT_S": "5",
     # The sweep chooses Tune's loggers itself: TensorBoard's takes 5 ms of the event loop per report.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -83,20 +82,6 @@ class RayNotStartedError(SweepError):
     """Ray did not start, which is not the fault of what a user gave."""
 
     status = 3
-
-
-@contextmanager
-def python_path_with(folders: Sequence[str]) -> Iterator[None]:
-    """Let Python processes that start inside the block also look for modules in these folders."""
-    original = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([original, *folders] if original else folders)
-    try:
-        yield
-    finally:
-        if original is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = original
 
 
 _BACKGROUND = ThreadPoolExecutor(1, "ray")
@@ -192,10 +177,12 @@ def _modules_of_script() -> list[str]:
     return sorted(name for name in installed if name.partition(".")[0] not in excluded)
 
 
-def _ray_needs() -> dict[str, str | None]:
-    """Return the variables without which this Ray does not start, or does not have the devices of the plan, whatever
-    the user has set: their values, None for none."""
+def _ray_needs(folders: Sequence[str]) -> dict[str, str | None]:
+    """Return the variables without which this Ray does not start, does not have the devices of the plan, or does not
+    find the modules in these folders, whatever the user has set: their values, None for none."""
     needs: dict[str, str | None] = {"RAY_OVERRIDE_RESOURCES": None}
+    if folders:
+        needs["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), *folders]))
     if "error" in os.environ.get("PYTHONWARNINGS", ""):  # Ray's own processes would end at their first warning
         needs["PYTHONWARNINGS"] = None
     folder = os.environ.get("RAY_TMPDIR", os.environ.get("TMPDIR", "/tmp"))
@@ -212,9 +199,8 @@ def _init(plan: Plan, folders: Sequence[str], patience_s: float) -> None:
     device, count = plan.devices.type, plan.devices.count
     try:
         with (
-            python_path_with(folders),
             lean_ray(patience_s, _is_ending.is_set, **ON_LOOPBACK) if _is_lean() else nullcontext(),
-            changed_environment(_ray_needs()),
+            changed_environment(_ray_needs(folders)),
             temporary_environment(_begin_fork_server(plan)),
         ):
             ray.init(

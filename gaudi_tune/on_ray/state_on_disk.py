@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from ray.tune.experiment import Trial
-from typing_extensions import override
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.files import STATE_LOG, STUDY_FILE
@@ -18,8 +18,7 @@ from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.on_ray.given.user_callback import UserCallback
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.tune_files import finish_restore, make_tune_part
-from gaudi_tune.private.surfaces import holds
-from gaudi_tune.private.tune_state import Paced, StateKeeper
+from gaudi_tune.private.tune_state import Paced, StateKeeper, state_in
 from gaudi_tune.sweep.record.state_log import StateLog, pack
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.search.proposer import Proposer
@@ -28,7 +27,8 @@ from gaudi_tune.sweep.search.study_file import StudyFile
 logger = logging.getLogger(__name__)
 
 KEPT_SHARE, KEPT_EVERY_S = 0.05, 5.0
-"""The share of the time that the state may take, and seconds between two, where Tune does not have it kept."""
+"""The share of the event loop's time that keeping the state may take, and the seconds from one record to the next while
+no checkpoint is written. A crash loses this much of the state, besides the work since the last checkpoint."""
 WRITE_WARNING = "the state of the sweep could not be written (%s)"
 
 
@@ -65,11 +65,11 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         self._undo: Callable[[], None] = lambda: None
         """Makes the changes that are being written count as changes again."""
         self._has_tune_files = resumed  # put where Tune looks for them, and removed once it has read them
-        self._pace = Paced(KEPT_SHARE, (KEPT_EVERY_S, math.inf))
+        self._pace, self._kept_at = Paced(KEPT_SHARE), -math.inf
+        self._has_checkpoint = False  # which the log does not have
         self._expected: set[int] = set()  # numbers of the trials that Tune is to read
 
     @property
-    @override
     def is_writing(self) -> bool:
         """Whether a record is being written."""
         return self._writing is not None and not self._writing.done()
@@ -79,9 +79,15 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         """Whether the log has everything that it was given, once a record that is being written is there."""
         return not self._is_behind and (self._writing is None or self._writing.exception() is None)
 
-    @override
+    def keep(self, trials: Sequence[Trial]) -> None:
+        """Keep the state now, unless no trial has begun: Tune cannot restore such a state."""
+        if trials:
+            self.keep_state(*state_in(self._scheduler.tune_controller, trials))
+            self._kept_at, self._has_checkpoint = time.monotonic(), False
+
     def keep_state(self, trials: Mapping[str, tuple[str, str]], controller: str, search_alg: Any) -> None:
-        """Have what has changed since the last call appended to the log."""
+        """Have what has changed since the last call appended to the log. The arguments are of Tune's part of it, see
+        :func:`~gaudi_tune.private.tune_state.state_in`."""
         self._settle()
         everything = self._log.needs_whole_state
         changed = [
@@ -98,14 +104,6 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         self._forget_changes(trials)
         self._writing = self._thread.submit(self._write, record)
         self._is_behind = False
-
-    def keep_without_tune(self, trials: Sequence[Trial], *, at_end: bool = False) -> None:
-        """Keep the state if Tune does not have it kept: it is due every :data:`KEPT_EVERY_S`, and at the end."""
-        if holds("state") or not trials or not (at_end or (self._pace.is_due and not self.is_writing)):
-            return
-        self._pace.begin()
-        self.keep_all(self._scheduler.tune_controller, trials)
-        self._pace.end()
 
     def _write(self, record: bytes) -> None:
         self._flush_trackers()
@@ -173,6 +171,18 @@ class StateOnDisk(KeptInProcess, StateKeeper):
     def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
         """Remove the files that Tune has read."""
         self._remove_tune_files(trials)
+
+    def on_checkpoint(self, *arguments: Any, **info: Any) -> None:
+        """Have the log name a checkpoint soon: Tune deletes the one before it."""
+        self._has_checkpoint = True
+
+    def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
+        """Keep the state if that is due."""
+        is_due = self._has_checkpoint or time.monotonic() - self._kept_at >= KEPT_EVERY_S
+        if is_due and self._pace.is_due and not self.is_writing:
+            self._pace.begin()
+            self.keep(trials)
+            self._pace.end()
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Remove the files that Tune has read, also if the sweep had nothing left to train."""

@@ -49,9 +49,6 @@ from gaudi_tune.sweep.record.sweep_state import SweepState
 
 TRIAL_ACTOR_MEMORY = 300 * 2**20
 """Bytes of memory that a trial actor reserves in a Ray of the sweep's own."""
-SNAPSHOT_TIME_SHARE = 0.05
-"""The share of the event loop's time that snapshots of the sweep's state may take. Tune writes each changed trial as
-JSON, which takes about a millisecond."""
 
 
 @shown_plainly
@@ -181,7 +178,7 @@ class SweepTuner(tune.Tuner):
                 mirror.start()
             retry_losses_alone()
             ray_tune.delete_in_thread()
-            tune_state.give_state_to_keepers(SNAPSHOT_TIME_SHARE)
+            tune_state.write_state_at_end()
             with temporary_environment(TUNE_SETTINGS), changed_environment(TUNE_NEEDS):
                 results = self._run_tune(state)
         except BaseException as error:  # whatever ends Tune: the sweep is closed, and the error raised

@@ -1,4 +1,4 @@
-"""The state of a sweep in Ray Tune: what keeps it, how often, and how it is read back."""
+"""The state of a sweep in Ray Tune: what it is, when Tune itself writes it, and how it is read back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from ray import tune
 from ray.tune.experiment import Trial
 
-from gaudi_tune.private.surfaces import part
+from gaudi_tune.private.surfaces import holds, part
 
 with suppress(ImportError):
     from ray.tune.utils.serialization import TuneFunctionEncoder
@@ -27,32 +27,27 @@ with suppress(ImportError, AttributeError):
 class StateKeeper(tune.Callback):
     """A callback that keeps the state of its sweep. Tune itself then writes it only at the end of the sweep."""
 
-    @property
-    def is_writing(self) -> bool:
-        """Whether what it was given last is still being written. Meanwhile it is given more only at the end."""
-        return False
 
-    def keep_state(self, trials: Mapping[str, tuple[str, str]], controller: str, search_alg: Any) -> None:
-        """Keep the state.
+def state_in(controller: Any, trials: Sequence[Trial]) -> tuple[Mapping[str, tuple[str, str]], str, Any]:
+    """Return the state of a sweep. Schedulers get the controller in a wrapper.
 
-        Args:
-            trials: The state of each trial by its id, as Tune writes it: JSON of the trial, and of its run. It is the
-                same object until the trial changes.
-            controller: The rest of the state, as JSON.
-            search_alg: The search algorithm; its ``save_to_dir(folder, session_str)`` writes two files.
-        """
-        raise NotImplementedError
-
-    def keep_all(self, controller: Any, trials: Sequence[Trial]) -> None:
-        """Keep the state where Tune does not give it. Schedulers get the controller in a wrapper."""
-        controller = getattr(controller, "_tune_controller", controller)
-        state = {"runner_data": controller.__getstate__(), "stats": {"start_time": time.time()}}
+    Returns:
+        The state of each trial by its id, as Tune writes it: JSON of the trial, and of its run. It is the same object
+        until the trial changes. Then the rest of the state, as JSON; and the search algorithm, whose
+        ``save_to_dir(folder, session_str)`` writes two files.
+    """
+    controller = getattr(controller, "_tune_controller", controller)
+    if holds("state"):  # looks only at those that have changed
+        states = controller._get_trial_checkpoints()
+    else:
         states = {trial.trial_id: trial.get_json_state() for trial in trials}
-        self.keep_state(states, json.dumps(state, cls=TuneFunctionEncoder), controller.search_alg)
+    rest = {"runner_data": controller.__getstate__(), "stats": {"start_time": time.time()}}
+    return states, json.dumps(rest, cls=TuneFunctionEncoder), controller.search_alg
 
 
-COPIES_EVERY_S = 30.0
-"""Most seconds between two times that Tune copies the reports of trials to the sweep's folder."""
+COPIES_SHARE, COPIES_EVERY_S = 0.05, 30.0
+"""The share of the time in which Tune copies the reports of trials to the sweep's folder, and the most seconds between
+two times."""
 
 
 class Paced:
@@ -79,49 +74,25 @@ class Paced:
             self._started_at = None
 
 
-@part("state", lambda share: None)
-def give_state_to_keepers(share: float) -> None:
-    """Have Tune, in this process, pass the state of a sweep to its :class:`StateKeeper`, if it has one.
+@part("state", lambda: None)
+def write_state_at_end() -> None:
+    """Have Tune, in this process, write the state of a sweep only at its end if the sweep has a :class:`StateKeeper`.
 
     Tune (Ray 2.60) writes the state of all trials at once, in place, and copies all files of the sweep to its folder
     each time. With ``num_to_keep`` it does so for each checkpoint of a trial, at the next step, after it has waited for
     the previous copies. No setting changes that.
 
-    A keeper gets the state as often, but takes at most a ``share`` of the time. The same holds for the copies, unless
-    they would be older than :data:`COPIES_EVERY_S`; a thread makes them, and nothing waits for them. At the end of a
-    sweep both happen in any case, and Tune writes its state as well, for Ray's own tools.
+    The files are still copied, at most as often as Tune's own period says; a thread copies them, and nothing waits for
+    it. At the end of a sweep Tune writes its state all the same, for Ray's own tools.
     """
 
     def write_state(self: Any, save_fn: Callable[[], None], force: bool = False, wait: bool = False) -> None:
-        controller = save_fn.__self__  # type: ignore[attr-defined]
-        callbacks = controller._callbacks._callbacks
-        keeper = next((callback for callback in callbacks if isinstance(callback, StateKeeper)), None)
-        if keeper is None:
+        callbacks = save_fn.__self__._callbacks._callbacks  # type: ignore[attr-defined]
+        if force or not any(isinstance(callback, StateKeeper) for callback in callbacks):
             _write_state(self, save_fn, force=force, wait=wait)
             return
-
-        def keep() -> None:
-            controller_state = {
-                "runner_data": controller.__getstate__(),
-                "stats": {"start_time": controller._start_time},
-            }
-            controller_json = json.dumps(controller_state, cls=TuneFunctionEncoder)
-            keeper.keep_state(controller._get_trial_checkpoints(), controller_json, controller.search_alg)
-
-        if force:
-            keep()
-            _write_state(self, save_fn, force=True, wait=wait)
-            return
-        if not hasattr(self, "keeping"):
-            self.keeping = Paced(share)
-            self.copying = Paced(share, (self._checkpoint_period, COPIES_EVERY_S))
-        is_requested = self._should_force_sync_up or time.monotonic() - self._last_save_time >= self._checkpoint_period
-        if is_requested and self.keeping.is_due and not keeper.is_writing:
-            self.keeping.begin()
-            keep()
-            self.keeping.end()
-            self._last_save_time, self._should_force_sync_up = time.monotonic(), False
-            self._trial_num_checkpoints_since_last_sync.clear()
+        if not hasattr(self, "copying"):
+            self.copying = Paced(COPIES_SHARE, (self._checkpoint_period, COPIES_EVERY_S))
         storage, copies = self._storage, self._storage.syncer._sync_process
         if copies is None or not copies.is_running:
             self.copying.end()

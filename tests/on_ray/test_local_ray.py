@@ -205,10 +205,12 @@ def test_variables_with_which_ray_would_not_start_are_set_aside(
     monkeypatch.setenv("PYTHONWARNINGS", "ignore::DeprecationWarning")
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
     monkeypatch.setenv("TMPDIR", "/tmp/short")
-    assert local_ray._ray_needs() == {"RAY_OVERRIDE_RESOURCES": None}
+    assert local_ray._ray_needs([]) == {"RAY_OVERRIDE_RESOURCES": None}
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    assert local_ray._ray_needs(["/more"])["PYTHONPATH"] == "/mine:/more"
     monkeypatch.setenv("PYTHONWARNINGS", "error")
     monkeypatch.setenv("TMPDIR", "/scratch/" + 100 * "x")
-    needs = local_ray._ray_needs()
+    needs = local_ray._ray_needs([])
     assert needs == {"RAY_OVERRIDE_RESOURCES": None, "PYTHONWARNINGS": None, "RAY_TMPDIR": "/tmp"}
     assert "is too long for the paths of Ray's sockets" in caplog.text
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,60 +19,60 @@ from gaudi_tune.private import tune_state
 
 
 class Keeper(tune_state.StateKeeper):
-    """Notes what it is given, and takes its time."""
+    """Keeps the state of a sweep, as far as Tune knows."""
 
-    def __init__(self) -> None:
-        self.kept: list[tuple[float, dict[str, tuple[str, str]]]] = []
 
-    def keep_state(self, trials: Mapping[str, tuple[str, str]], controller: str, search_alg: Any) -> None:
-        time.sleep(0.02)
-        assert json.loads(controller)["runner_data"]["_iteration"] == 7
-        self.kept.append((time.monotonic(), dict(trials)))
+@pytest.fixture
+def controller(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A controller of two trials."""
+    monkeypatch.setattr(TuneController, "__getstate__", lambda self: {"_iteration": 7})
+    made: Any = object.__new__(TuneController)
+    made._search_alg = "the searcher"
+    made._trials_to_cache = {Trial("any", stub=True, trial_id=name) for name in ("one", "other")}
+    made._trial_metadata = {}
+    return made
+
+
+def test_the_state_has_all_trials_and_those_that_have_not_changed_are_the_same_objects(controller: Any) -> None:
+    trials = sorted(controller._trials_to_cache, key=lambda trial: trial.trial_id)
+    states, rest, search_alg = tune_state.state_in(controller, trials)
+    first = dict(states)
+    assert (json.loads(rest)["runner_data"], search_alg) == ({"_iteration": 7}, "the searcher")
+    trials[0].set_status(Trial.PAUSED)
+    controller._mark_trial_to_checkpoint(trials[0])
+    second, _, _ = tune_state.state_in(controller, trials)
+    assert first.keys() == second.keys() == {"one", "other"}
+    assert first["one"] != second["one"]
+    assert first["other"] is second["other"]
 
 
 @pytest.mark.parametrize("has_keeper", [True, False])
-def test_a_keeper_is_given_the_state_within_its_share_of_time_and_tune_writes_it_at_the_end(
-    has_keeper: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_tune_writes_the_state_of_a_sweep_with_a_keeper_at_its_end_alone_and_copies_its_files(
+    has_keeper: bool, controller: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_ExperimentCheckpointManager, "sync_up_experiment_state", tune_state._write_state)
     monkeypatch.setattr(StorageContext, "experiment_driver_staging_path", str(tmp_path / "staging"))
     (tmp_path / "staging").mkdir()
     (tmp_path / "staging" / "result.json").write_text("{}")
-    keeper, written = Keeper(), list[float]()
-    controller: Any = object.__new__(TuneController)
-    monkeypatch.setattr(TuneController, "__getstate__", lambda self: {"_iteration": 7})
+    written = list[float]()
     monkeypatch.setattr(TuneController, "save_to_dir", lambda self: written.append(time.monotonic()))
-    one, other = (Trial("any", stub=True, trial_id=name) for name in ("one", "other"))
-    controller._callbacks = CallbackList([tune.Callback(), *([keeper] if has_keeper else [])])
-    controller._start_time, controller._search_alg = 0.0, None
-    controller._trials_to_cache, controller._trial_metadata = {one, other}, {}
+    controller._callbacks = CallbackList([tune.Callback(), *([Keeper()] if has_keeper else [])])
     manager = _ExperimentCheckpointManager(
         storage=StorageContext(str(tmp_path), "sweep"), checkpoint_period=0, sync_every_n_trial_checkpoints=1
     )
     controller._checkpoint_manager = manager
-    tune_state.give_state_to_keepers(share=0.1)
-
-    def checkpoint_of(trial: Trial) -> None:
-        controller._mark_trial_to_checkpoint(trial)
-        manager.on_trial_checkpoint(trial)
-
+    tune_state.write_state_at_end()
+    (trial, *_) = controller._trials_to_cache
     for _ in range(2):
-        checkpoint_of(one)
+        manager.on_trial_checkpoint(trial)
         controller.checkpoint()
     if not has_keeper:
         assert len(written) == 2  # what Ray does: at once, for each checkpoint
         return
-    until = time.monotonic() + 60
-    while len(keeper.kept) < 2 and time.monotonic() < until:
-        controller.checkpoint()
-    (first_at, first), (second_at, second) = keeper.kept
-    assert second_at - first_at > 0.2
-    assert first.keys() == second.keys() == {"one", "other"}
-    assert first["one"] is not second["one"]
-    assert first["other"] is second["other"]
     assert not written
+    until = time.monotonic() + 60
     while not (copied := (tmp_path / "sweep" / "result.json").exists()) and time.monotonic() < until:
         time.sleep(0.01)
     assert copied
     controller.checkpoint(force=True, wait=True)  # as at the end of a sweep
-    assert (len(keeper.kept), len(written)) == (3, 1)
+    assert len(written) == 1
