@@ -29,12 +29,12 @@ FLOORS = (
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
     "cli": 930,
-    "on_ray": 2714,
+    "on_ray": 2706,
     "plan": 1075,
     "sweep.policies": 802,
-    "sweep.search": 1269,
+    "sweep.search": 1266,
     "show": 3510,
-    "sweep.record": 1341,
+    "sweep.record": 1336,
     "define": 1440,
     "group": 1854,
     "integrations": 151,
@@ -42,9 +42,9 @@ BUDGETS = {
     "storage": 441,
     "recipes": 1272,
     "training": 680,
-    "devices": 1036,
+    "devices": 1038,
     "base": 570,
-    "private": 1301,
+    "private": 1288,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""

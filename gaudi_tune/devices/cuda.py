@@ -41,9 +41,9 @@ class Cuda(DeviceType):
 
     @override
     def monitor(self, index: int) -> Any:
-        from gaudi_tune.devices.device_monitors import gpu_monitor
+        from gaudi_tune.devices.device_monitors import GpuMonitor
 
-        return gpu_monitor(index)
+        return GpuMonitor(index)
 
     @override
     def limit_memory(self, trials_per_device: int) -> None:

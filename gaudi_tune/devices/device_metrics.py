@@ -45,10 +45,10 @@ class DeviceMetrics:
             index: The HPU's module id, or the GPU's index in NVML; None if the device has no number.
             every_s: Seconds between samples.
         """
-        self._changed = threading.Condition()
         self._values: dict[str, list[float]] = {}
-        self._samples = 0
-        self._sample_wanted = self._stuck = self._closed = self._ended = False
+        self._lock = threading.Lock()
+        self._wanted, self._sampled = threading.Event(), threading.Event()
+        self._stuck = self._closed = False
         # All monitors live in this one thread: a reading that hangs must not delay a report, and psutil measures the
         # CPU's utilisation since the last call of the same thread.
         self._thread = threading.Thread(
@@ -65,10 +65,14 @@ class DeviceMetrics:
             Values by name, for example ``system/hpu_3_power_usage_watts`` or ``system/cpu_utilization_percentage``.
             The unit is in the name; megabytes are 10^6 bytes. Values that could not be read are missing.
         """
-        with self._changed:
-            if not self._samples and not self._stuck:
-                self._wait_for_a_sample()
-            values_by_name, self._values, self._samples = self._values, {}, 0
+        if self._thread.is_alive() and not self._stuck and not self._sampled.is_set():
+            self._wanted.set()
+            self._stuck = not self._sampled.wait(TAKE_WAITS_S)  # later reports do not wait
+            if self._stuck:
+                logger.warning("no device metrics within %.0f s; reports continue without them", TAKE_WAITS_S)
+        with self._lock:
+            values_by_name, self._values = self._values, {}
+            self._sampled.clear()
         summary = {}
         for name, values in values_by_name.items():
             summary[PREFIX + name] = round(fmean(values), 1)
@@ -78,46 +82,28 @@ class DeviceMetrics:
 
     def close(self) -> None:
         """End the thread."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        self._closed = True
+        self._wanted.set()
         self._thread.join(CLOSE_WAITS_S)
-
-    def _wait_for_a_sample(self) -> None:
-        self._sample_wanted = True
-        self._changed.notify_all()
-        if not self._changed.wait_for(lambda: self._samples or self._closed or self._ended, TAKE_WAITS_S):
-            self._stuck = True  # later reports do not wait
-            logger.warning(
-                "no device metrics within %.0f s; reports continue without them until they arrive", TAKE_WAITS_S
-            )
 
     def _run(self, device: DeviceType, index: int | None, every_s: float) -> None:
         try:
             monitors = _monitors(device, index)
-            while self._wait_until_due(every_s):
-                self._add(_sample(monitors))
+            while not self._closed:
+                self._wanted.wait(every_s)
+                self._wanted.clear()
+                self._add({} if self._closed else _sample(monitors))
             for monitor in monitors:
                 if isinstance(monitor, HpuMonitor):
                     monitor.close()
         finally:
-            with self._changed:
-                self._ended = True
-                self._changed.notify_all()
-
-    def _wait_until_due(self, every_s: float) -> bool:
-        """Wait until a sample is due or wanted; return False if the thread should end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._sample_wanted or self._closed, every_s)
-            return not self._closed
+            self._sampled.set()  # nobody waits for another
 
     def _add(self, sample: dict[str, float]) -> None:
-        with self._changed:
+        with self._lock:
             for name, value in sample.items():
                 self._values.setdefault(name, []).append(value)
-            self._samples += 1
-            self._sample_wanted = False
-            self._changed.notify_all()
+            self._sampled.set()
 
 
 class TrialCounts:

@@ -8,18 +8,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeVar
 
 import psutil
 from typing_extensions import override
 
 from gaudi_tune.devices.gaudi_node import MODULES_OF_A_NODE
-from gaudi_tune.private.surfaces import holds
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+TEMPERATURE_OF_CHIP = 0
+"""pyhlml's HLML_TEMPERATURE_ON_AIP; 1 is the board."""
 
 
 def attempt(what_lacks: str, read: Callable[[], T]) -> T | None:
@@ -84,11 +85,15 @@ class HpuMonitor:
 
     def sample(self) -> dict[str, float]:
         """Read the device once. A quantity that it does not report does not hide the others."""
-        values: dict[str, float] = {}
-        for reading in (_utilization, _memory, _power, _temperature):
-            what_lacks = f"HPU module {self._module}: no {reading.__name__.removeprefix('_')}"
-            values |= attempt(what_lacks, partial(reading, self._hlml, self._device)) or {}
-        return {f"hpu_{self._module}_{name}": value for name, value in values.items()}
+        hlml, device = self._hlml, self._device
+        return _read(
+            "HPU module",
+            self._module,
+            utilization=lambda: {"utilization_percentage": hlml.hlmlDeviceGetUtilizationRates(device).aip},
+            memory=lambda: _memory(hlml.hlmlDeviceGetMemoryInfo(device)),
+            power=lambda: {"power_usage_watts": hlml.hlmlDeviceGetPowerUsage(device) / 1000},  # from milliwatts
+            temperature=lambda: {"temperature_celsius": hlml.hlmlDeviceGetTemperature(device, TEMPERATURE_OF_CHIP)},
+        )
 
     def close(self) -> None:
         """Release pyhlml's library, so that another monitor in this process can use it."""
@@ -105,41 +110,56 @@ class HpuMonitor:
         return devices
 
 
-def gpu_monitor(index: int) -> Any:
-    """Return MLflow's monitor for one GPU of the node. This imports MLflow.
+class GpuMonitor:
+    """Reads a GPU of the node through NVIDIA's pynvml, with the names of MLflow's own monitor.
 
-    Args:
-        index: The GPU's number in NVML, which orders GPUs by their PCI buses and ignores CUDA_VISIBLE_DEVICES.
-
-    Raises:
-        ImportError: nvidia-ml-py is not installed, or MLflow's monitor is another.
-        IndexError: There is no such GPU.
-        RuntimeError: There is no driver.
+    That one reads all GPUs of the node, and would import MLflow in each worker.
     """
-    if not holds("gpu-metrics"):
-        raise ImportError("MLflow's monitor of GPUs is not the one that is known")
-    from gaudi_tune.private.mlflow_system_metrics import GPU_LOGGER, OneGpuMonitor
 
-    logging.getLogger(GPU_LOGGER).addFilter(_ONCE_PER_MESSAGE)
-    return OneGpuMonitor(index)
+    def __init__(self, index: int) -> None:
+        """Find the GPU.
+
+        Args:
+            index: Its number in NVML, which orders GPUs by their PCI buses and ignores CUDA_VISIBLE_DEVICES.
+
+        Raises:
+            ImportError: nvidia-ml-py is not installed.
+            pynvml.NVMLError: There is no driver, or no such GPU.
+        """
+        try:
+            import pynvml
+        except ImportError as error:
+            raise ImportError("pynvml is not installed: pip install nvidia-ml-py") from error
+        pynvml.nvmlInit()
+        self._nvml, self._index, self._gpu = pynvml, index, pynvml.nvmlDeviceGetHandleByIndex(index)
+
+    def sample(self) -> dict[str, float]:
+        """Read the GPU once. A quantity that it does not report does not hide the others."""
+        nvml, gpu = self._nvml, self._gpu
+        return _read(
+            "GPU",
+            self._index,
+            utilization=lambda: {"utilization_percentage": nvml.nvmlDeviceGetUtilizationRates(gpu).gpu},
+            memory=lambda: _memory(nvml.nvmlDeviceGetMemoryInfo(gpu)),
+            power=lambda: _power(nvml.nvmlDeviceGetPowerUsage(gpu), nvml.nvmlDeviceGetEnforcedPowerLimit(gpu)),
+        )
 
 
-def _utilization(hlml: Any, device: Any) -> dict[str, float]:
-    return {"utilization_percentage": hlml.hlmlDeviceGetUtilizationRates(device).aip}
+def _read(kind: str, index: int, **readings: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """Return what the readings of a device give, with the device in the names. One that fails is logged."""
+    values: dict[str, float] = {}
+    for quantity, reading in readings.items():
+        values |= attempt(f"{kind} {index}: no {quantity}", reading) or {}
+    return {f"{kind.split()[0].lower()}_{index}_{name}": value for name, value in values.items()}
 
 
-def _memory(hlml: Any, device: Any) -> dict[str, float]:
-    memory = hlml.hlmlDeviceGetMemoryInfo(device)  # bytes
+def _memory(memory: Any) -> dict[str, float]:
+    """Return the memory in use, from bytes."""
     return {"memory_usage_percentage": memory.used / memory.total * 100, "memory_usage_megabytes": memory.used / 1e6}
 
 
-def _power(hlml: Any, device: Any) -> dict[str, float]:
-    return {"power_usage_watts": hlml.hlmlDeviceGetPowerUsage(device) / 1000}  # from milliwatts
-
-
-def _temperature(hlml: Any, device: Any) -> dict[str, float]:
-    chip = 0  # HLML_TEMPERATURE_ON_AIP; 1 is the board
-    return {"temperature_celsius": hlml.hlmlDeviceGetTemperature(device, chip)}
+def _power(milliwatts: float, limit: float) -> dict[str, float]:
+    return {"power_usage_watts": milliwatts / 1000, "power_usage_percentage": milliwatts / limit * 100}
 
 
 class _OncePerMessage(logging.Filter):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Iterable
 
 from gaudi_tune.on_ray.signals import Signals
@@ -24,8 +26,7 @@ class EarlyEnd:
         self.signals = Signals()
         self.interrupted = False
         """Whether Tune was interrupted."""
-        self._unsaved: set[int] | None = None  # running trials that have yet to save; None before they were counted
-        self._saved = set[int]()  # trials that saved, or had nothing to save, before the unsaved were counted
+        self._asked_at = math.inf  # monotonic time
 
     def ask(self, ending: Ending | None) -> None:
         """End the sweep soon if there is a reason. The first reason stays, unless a later one cannot wait."""
@@ -33,6 +34,7 @@ class EarlyEnd:
         if ending is None:
             return
         if current is None:
+            self._asked_at = time.monotonic()
             self._tell(SweepEnding(ending=ending))
         elif ending.at_once:
             # A limit that the user set (status 0) makes the end immediate, but is not why the sweep ends.
@@ -60,20 +62,11 @@ class EarlyEnd:
         train until then would be lost."""
         return self._state.ending is not None and self.signals.can_interrupt
 
-    def saved(self, trial: int) -> None:
-        """Note that a trial has written a checkpoint, or has nothing to save."""
-        if self._unsaved is not None:
-            self._unsaved.discard(trial)
-        elif self._state.ending is not None:
-            self._saved.add(trial)
-
     def interrupt_when_saved(self, training: Iterable[int]) -> None:
         """Interrupt Tune if the sweep ends and each of the ``training`` trials has saved, or the end cannot wait."""
         if self._state.ending is None or self.interrupted:
             return
-        unsaved = {*training} - self._saved
-        self._unsaved = unsaved if self._unsaved is None else self._unsaved & unsaved
-        if self._unsaved and not self._state.ending.at_once:
+        if not self._state.ending.at_once and not all(map(self._has_saved, training)):
             return
         self.interrupted = self.signals.interrupt_tune()
         if not self.interrupted:  # Tune runs in a thread
@@ -82,3 +75,8 @@ class EarlyEnd:
             )
             self.signals.ending = None
             self._tell(EndingWithdrawn())
+
+    def _has_saved(self, number: int) -> bool:
+        """Whether a trial has written a checkpoint since the end was asked for, or has nothing to save."""
+        trial = self._state.trials[number]
+        return trial.safe_since >= self._asked_at or (bool(trial.metrics) and trial.to_save is None)

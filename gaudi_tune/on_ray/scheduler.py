@@ -53,11 +53,9 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         super().__init__()
         self.policy, self._state, self._groups = policy, state, groups
         self._reported, self._trials_wait_for_devices = reported, trials_wait_for_devices
-        self._trials: dict[int, Trial] = {}
-        """Tune's trials of the search, by their numbers."""
+        self.trials: dict[int, Trial] = {}
+        """Tune's trials by their numbers, those of the confirmation among them."""
         self.tune_controller: Any = None  # which Tune brings with the first trial
-        self.added: set[int] = set()
-        """The numbers of all trials that Tune has, those of the confirmation among them."""
 
     def pausing(self) -> set[int]:
         """Return the trials that are being saved before they pause. Until then they have their groups."""
@@ -81,7 +79,7 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         trials = self._state.trials
         return [
             trial
-            for trial in (training_of(self.tune_controller) if self.added else ())
+            for trial in (training_of(self.tune_controller) if self.trials else ())
             if (number := number_of(trial)) in trials and trials[number].status == "paused"
         ]
 
@@ -111,12 +109,10 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Note that Tune has a trial; one that was paused before the sweep was resumed stays so."""
-        self.tune_controller = tune_controller
-        self.added.add(number_of(trial))
+        self.tune_controller, number = tune_controller, number_of(trial)
+        self.trials[number] = trial
         if trial.config.get(names.CONFIRMS):  # a trial of the confirmation is never stopped early
             return
-        number = number_of(trial)
-        self._trials[number] = trial
         self.policy.trial_added(number)
         trial_state = self._state.trials.get(number)
         was_paused = trial_state is not None and trial_state.status == "paused" and not self.policy.clones
@@ -148,7 +144,7 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         if not state.steered or self.policy.clones:  # clones soon continue, and end then
             return
         for trial_state in state.paused:
-            trial = self._trials[trial_state.number]
+            trial = self.trials[trial_state.number]
             if trial_state.to_stop and trial.status == Trial.PAUSED:
                 end_paused(tune_controller, trial)
 
@@ -161,11 +157,11 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         training = training_of(tune_controller)
         if len(training) < self._groups:
             for number in promoted:
-                if self._trials[number].status == Trial.PAUSED:  # it may still be saved
-                    return self._trials[number]
+                if self.trials[number].status == Trial.PAUSED:  # it may still be saved
+                    return self.trials[number]
         if all(trial.config.get(names.CONFIRMS) for trial in training):
             for number in trials_to_end:
-                end_paused(tune_controller, self._trials[number])
+                end_paused(tune_controller, self.trials[number])
         return None
 
     def may_be_taken_over(self, trial: Trial, progress: int) -> bool:

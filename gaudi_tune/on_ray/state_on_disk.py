@@ -161,7 +161,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
     def check_restored(self) -> None:
         """Raise a SweepError if Tune has not read its state in full. Tune itself would log an error and start from the
         beginning."""
-        missing = self._expected - self._scheduler.added
+        missing = self._expected - self._scheduler.trials.keys()
         if missing:
             raise SweepError(
                 f"--resume {self._folder.name}: Tune could not read the state of {len(missing)} trials (its "

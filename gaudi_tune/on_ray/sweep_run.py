@@ -154,9 +154,7 @@ class SweepRun(KeptInProcess, tune.Callback):
     ) -> None:
         """Ask for a checkpoint by an entry in the result if one is wanted, as Tune's own schedulers do."""
         trial_state = self.state.trials[number_of(trial)]
-        if result.get(SHOULD_CHECKPOINT) is False:  # the loop has nothing to save, so nobody waits for it
-            self.early_end.saved(trial_state.number)
-        elif self._wants_checkpoint(trial_state):
+        if trial_state.to_save is not None and self._wants_checkpoint(trial_state):
             result[SHOULD_CHECKPOINT] = True
 
     def _wants_checkpoint(self, trial_state: TrialState) -> bool:
@@ -173,7 +171,6 @@ class SweepRun(KeptInProcess, tune.Callback):
         number, place = number_of(trial), Path(checkpoint.path).relative_to(self.plan.folder)
         self.announcer.tell(events.CheckpointSaved(trial=number, place=str(place)))
         self.cleanup.request()
-        self.early_end.saved(number)
 
     def on_trial_recover(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Note that a trial lost its trial actor and will go on."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import math
+import sys
 import threading
 import time
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
 
 import psutil
 import pytest
@@ -20,7 +22,7 @@ from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.devices import device_metrics
 from gaudi_tune.devices.cpu import CPU
 from gaudi_tune.devices.device_metrics import PREFIX, DeviceMetrics, TrialCounts
-from gaudi_tune.devices.device_monitors import HostMonitor
+from gaudi_tune.devices.device_monitors import GpuMonitor, HostMonitor
 from tests.helpers.stand_in_hpu import fork, forked_output_of
 
 NEVER_S = 3600.0
@@ -180,6 +182,7 @@ def nvmlDeviceGetCount(): return 4
 def nvmlDeviceGetHandleByIndex(index): return index
 def nvmlDeviceGetMemoryInfo(gpu): return SimpleNamespace(used=gpu * 10**9, total=10**11)
 def nvmlDeviceGetUtilizationRates(gpu): return SimpleNamespace(gpu=10 * gpu)
+def nvmlDeviceGetEnforcedPowerLimit(gpu): return 400_000
 def nvmlDeviceGetPowerUsage(gpu): raise NVMLError("Not Supported")
 """)
     output = taken_twice("cuda", 3, tmp_path, PYTHONPATH=f"{tmp_path}:{PROJECT_ROOT}")
@@ -189,7 +192,7 @@ def nvmlDeviceGetPowerUsage(gpu): raise NVMLError("Not Supported")
         "gpu_3_memory_usage_megabytes_max": 3000.0,
         "gpu_3_utilization_percentage": 30.0,
     }
-    assert output.count("collect GPU power usage metrics") == 1  # MLflow's monitor says it at every sample
+    assert warnings_in(output) == ["GPU 3: no power: NVMLError: Not Supported"]
 
 
 def test_the_host_is_measured_for_real() -> None:
@@ -204,6 +207,43 @@ def test_the_host_is_measured_for_real() -> None:
     assert values["system/system_memory_usage_megabytes"] <= values["system/system_memory_usage_megabytes_max"]
     share = values["system/system_memory_usage_megabytes"] / total_mb * 100
     assert values["system/system_memory_usage_percentage"] == pytest.approx(share, abs=1)
+
+
+class Nvml(ModuleType):
+    """NVML's module with four GPUs in its place."""
+
+    class NVMLError(Exception):
+        pass
+
+    read: ClassVar[list[int]] = []
+
+    def __init__(self) -> None:
+        super().__init__("pynvml")
+        self.nvmlInit, self.nvmlDeviceGetCount = lambda: None, lambda: 4
+        self.nvmlDeviceGetHandleByIndex = range(4).__getitem__
+        self.nvmlDeviceGetUtilizationRates = lambda gpu: SimpleNamespace(gpu=10 * gpu)
+        self.nvmlDeviceGetPowerUsage = lambda gpu: 100_000 * gpu
+        self.nvmlDeviceGetEnforcedPowerLimit = lambda gpu: 400_000
+        self.nvmlDeviceGetMemoryInfo = self._memory
+
+    def _memory(self, gpu: int) -> SimpleNamespace:
+        self.read.append(gpu)
+        return SimpleNamespace(used=(gpu + 1) * 1e9, total=8e9)
+
+
+def test_a_gpu_has_the_names_that_mlflow_gives_it_and_the_others_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlflow.system_metrics.metrics import gpu_monitor
+
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml())
+    monkeypatch.setattr(gpu_monitor, "pynvml", Nvml(), raising=False)
+    sample, read = GpuMonitor(3).sample(), list(Nvml.read)
+    assert (sample["gpu_3_memory_usage_megabytes"], sample["gpu_3_power_usage_percentage"]) == (4000.0, 75.0)
+    mlflows = gpu_monitor.GPUMonitor()
+    mlflows.collect_metrics()
+    assert sample == {name: value for name, value in mlflows.aggregate_metrics().items() if name.startswith("gpu_3_")}
+    assert read == [3]
+    with pytest.raises(IndexError):
+        GpuMonitor(9)
 
 
 @pytest.mark.processes

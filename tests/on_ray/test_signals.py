@@ -20,7 +20,6 @@ import pytest
 import ray
 from ray import tune
 from ray.tune import Checkpoint
-from ray.tune.result import SHOULD_CHECKPOINT
 from ray.tune.schedulers import TrialScheduler
 
 from gaudi_tune import Experiment, SweepOptions, build_tuner
@@ -132,9 +131,11 @@ def test_once_the_sweep_ends_no_trial_takes_over_another(storage: Path, monkeypa
 
 def test_trials_that_have_nothing_to_save_are_not_waited_for(run: SweepRun, interrupts: list[float]) -> None:
     run.early_end.ask(Ending("for a test", 0))
-    for number in (1, 2):  # before the sweep has looked which trials run
-        trial: Any = SimpleNamespace(experiment_tag=f"{number}_")
-        run.on_trial_result(0, [], trial, {SHOULD_CHECKPOINT: False})
+    for number in (1, 2):
+        turn(run)
+        assert not interrupts, "nobody knows yet whether it saves"
+        told = {"step": 1, "point": (0.1,), "metrics": {"score": 0.1}, "config": {"x": 0.5}, "behind": None}
+        run.state.apply(Reported(trial=number, **told))
     turn(run)
     assert len(interrupts) == 1
 

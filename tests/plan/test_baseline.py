@@ -21,7 +21,7 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
     def summary(name: str, **changes: Any) -> None:
         best = {"trial": 4, "config": {**BASELINE, "lr": 0.03, "seed": 17}}
         (storage / name).mkdir(parents=True)
-        contents = {"experiment": "bert", "trials": {}, "best": best, "confirmation": None, **changes}
+        contents = {"version": 2, "experiment": "bert", "counts": {}, "best": best, "confirmation": None, **changes}
         (storage / name / "summary.json").write_text(json.dumps(contents))
         began_with = {
             "experiment": contents["experiment"],

@@ -35,7 +35,7 @@ def test_a_name_in_use_is_an_error(storage: Path) -> None:
     (storage / "old" / "sweep.json").touch()
     with pytest.raises(SweepError, match=r"--name old: an unfinished sweep has this name .*resume it"):
         plan_for(storage, name="old")
-    (storage / "old" / "summary.json").write_text('{"complete": true, "trials": {}, "best": null}')
+    (storage / "old" / "summary.json").write_text('{"version": 2, "complete": true, "counts": {}, "best": null}')
     with pytest.raises(SweepError, match="--name old: a finished sweep has this name"):
         plan_for(storage, name="old")
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 import pytest
 from mlflow.exceptions import MlflowException
@@ -14,7 +12,6 @@ from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT
 
 from gaudi_tune.private import mlflow as internals
-from gaudi_tune.private import mlflow_system_metrics as monitors
 from gaudi_tune.show.trackers.sweep_entries import GIT_COMMIT
 
 
@@ -70,43 +67,6 @@ def test_mlflows_pages_know_these_tags() -> None:
     assert internals.MLFLOW_MODEL_VERSIONS == "mlflow.modelVersions"
 
 
-@pytest.mark.parametrize("name", [internals.DATABASE_LOGGER, internals.PYFUNC_LOGGER, monitors.GPU_LOGGER])
+@pytest.mark.parametrize("name", [internals.DATABASE_LOGGER, internals.PYFUNC_LOGGER])
 def test_loggers_have_the_names_of_modules(name: str) -> None:
     assert importlib.import_module(name)._logger.name == name
-
-
-@pytest.fixture
-def four_gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """NVML's module with four GPUs in its place; returns the numbers of those that were read."""
-    read: list[int] = []
-
-    def memory(handle: int) -> SimpleNamespace:
-        read.append(handle)
-        return SimpleNamespace(used=(handle + 1) * 1e9, total=8e9)
-
-    nvml = ModuleType("pynvml")
-    nvml.__dict__.update(
-        NVMLError=type("NVMLError", (Exception,), {}),
-        nvmlInit=lambda: None,
-        nvmlDeviceGetCount=lambda: 4,
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetMemoryInfo=memory,
-        nvmlDeviceGetUtilizationRates=lambda handle: SimpleNamespace(gpu=10 * handle),
-        nvmlDeviceGetPowerUsage=lambda handle: 100_000 + handle,
-        nvmlDeviceGetEnforcedPowerLimit=lambda handle: 400_000,
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    monkeypatch.setattr(importlib.import_module(monitors.GPU_LOGGER), "pynvml", nvml, raising=False)
-    return read
-
-
-def test_the_monitor_reads_one_gpu_and_names_it_as_the_node_does(four_gpus: list[int]) -> None:
-    monitor = monitors.OneGpuMonitor(3)
-    sample = monitor.sample()
-    assert four_gpus == [3]
-    assert sample["gpu_3_memory_usage_megabytes"] == 4000.0
-    assert sample["gpu_3_utilization_percentage"] == 30.0
-    assert {name.split("_")[1] for name in sample} == {"3"}
-    assert monitor.sample() == sample  # nothing of the first is in the second
-    with pytest.raises(IndexError):
-        monitors.OneGpuMonitor(9)

@@ -142,7 +142,7 @@ class RayScheduler(SweepScheduler):
 
     def on_unpause(self, trial_id: str) -> None:
         """Note that a trial needs a group again, as HyperBandForBOHB tells the searcher."""
-        self._unpaused |= {number for number, trial in self._trials.items() if trial.trial_id == trial_id}
+        self._unpaused |= {number for number, trial in self.trials.items() if trial.trial_id == trial_id}
 
     @override
     def _promoted(self) -> set[int]:

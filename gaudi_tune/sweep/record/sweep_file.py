@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
@@ -31,7 +31,7 @@ NAME = re.compile(r"\w[\w.-]{0,99}")
 """The names that a sweep may have, which its folder, its study and its run in MLflow share."""
 
 SUMMARY_VERSION = 2
-"""The version of the summaries that are written. Older ones have no version, and other names for two entries."""
+"""The version of the summaries that are written. One of another version counts as none."""
 SHAPE_OF_SUMMARY = {"counts": dict, "best": dict | None}
 """The types of entries that every summary has."""
 PARTS_OF_SUMMARY = ("ended_early", "confirmation", "seconds_each", "settings")
@@ -204,21 +204,12 @@ def read_summary(folder: Path) -> dict[str, Any]:
     """Return the summary of the sweep in ``folder``; {} if it has not ended, or the file is torn or not a summary."""
     try:
         summary = read_json(folder / SUMMARY_FILE)
-        if "version" not in summary:
-            summary = _with_todays_names(summary)
-        is_valid = all(isinstance(summary[name], kind) for name, kind in SHAPE_OF_SUMMARY.items())
+        is_valid = summary["version"] == SUMMARY_VERSION
+        is_valid &= all(isinstance(summary[name], kind) for name, kind in SHAPE_OF_SUMMARY.items())
         is_valid &= all(isinstance(summary.get(name), dict | None) for name in PARTS_OF_SUMMARY)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}
     return summary if is_valid else {}
-
-
-def _with_todays_names(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a summary without a version, whose ``trials`` are counts and whose ``search`` lists the trials, if it has
-    one."""
-    other_values = {name: value for name, value in summary.items() if name not in ("trials", "search")}
-    listed = {"trials": summary["search"]} if "search" in summary else {}
-    return {"version": SUMMARY_VERSION, **other_values, "counts": summary["trials"], **listed}
 
 
 def winner_of(folder: Path) -> dict[str, Any]:

@@ -29,26 +29,23 @@ class StudyFile:
         """Prepare only. ``name`` is that of the study."""
         self._file, self._name = file, name
         self._study: optuna.Study | None = None
-        self._open, self._next, self._count = set[int](), 0, 0
-        """Numbers of trials that had not ended, the number of the next trial, and how many trials the file has."""
+        self._written = set[int]()
+        """Numbers of the trials that the file has."""
 
     def write(self, study: optuna.Study) -> None:
         """Append what has ended in a study since the last call. What the disk does not take comes with the next one."""
         try:
             if self._study is None:
-                self._open, self._next, self._count = set(), 0, 0
+                self._written.clear()
                 self._file.unlink(missing_ok=True)
                 storage = JournalStorage(_Journal(self._file))
                 self._study = optuna.create_study(
                     storage=storage, study_name=self._name, sampler=RandomSampler(seed=0), directions=study.directions
                 )
-            trials = study.get_trials(deepcopy=False)
-            self._open.update(range(self._next, len(trials)))
-            self._next = len(trials)
-            for number in sorted(number for number in self._open if trials[number].state.is_finished()):
-                self._study.add_trial(_numbered(trials[number], self._count))
-                self._count += 1
-                self._open.remove(number)
+            for trial in study.get_trials(deepcopy=False):
+                if trial.state.is_finished() and trial.number not in self._written:
+                    self._study.add_trial(_numbered(trial, len(self._written)))
+                    self._written.add(trial.number)
         except (OSError, ValueError) as error:
             logger.warning("%s could not be written (%s)", self._file.name, error)
             self._study = None

@@ -100,7 +100,8 @@ def test_it_keeps_what_it_began_with_and_takes_the_rest_from_the_command_line(fo
 
 
 def test_it_goes_on_without_the_limit_at_which_it_ended(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    summary: dict[str, Any] = {"trials": {}, "best": None, "ended_early": Ending("", 0, option="target")._asdict()}
+    ending = Ending("", 0, option="target")._asdict()
+    summary: dict[str, Any] = {"version": 2, "counts": {}, "best": None, "ended_early": ending}
     (folder / SUMMARY_FILE).write_text(json.dumps(summary))
     assert (resumed(folder).target, resumed(folder).time_budget) == (None, 30.0)
     assert "it goes on without --target 0.9, at which it ended" in caplog.text
@@ -111,7 +112,7 @@ def test_a_sweep_is_no_checkpoint_and_says_which_it_has(folder: Path) -> None:
     with pytest.raises(SweepError, match=f"that is a sweep; .* such as {folder}/trial-001/checkpoint_000001"):
         sweep_of_checkpoint(folder, "quadratic")
     best = {"checkpoint": "/somewhere/trial-007/checkpoint_000003"}
-    (folder / SUMMARY_FILE).write_text(json.dumps({"trials": {}, "best": best}))
+    (folder / SUMMARY_FILE).write_text(json.dumps({"version": 2, "counts": {}, "best": best}))
     with pytest.raises(SweepError, match="such as /somewhere/trial-007/checkpoint_000003"):
         sweep_of_checkpoint(folder, "quadratic")
     with pytest.raises(SweepError, match="--evaluate gone: there is no such folder"):
