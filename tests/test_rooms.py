@@ -32,7 +32,7 @@ BUDGETS = {
     "on_ray": 2706,
     "plan": 1075,
     "sweep.policies": 802,
-    "sweep.search": 1266,
+    "sweep.search": 1235,
     "show": 3510,
     "sweep.record": 1336,
     "define": 1440,

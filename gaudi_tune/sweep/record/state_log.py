@@ -6,9 +6,9 @@ import json
 import logging
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gaudi_tune.base.errors import damage_is_an_error
 from gaudi_tune.base.files import STATE_LOG, atomic_write, open_regular_file
@@ -16,6 +16,7 @@ from gaudi_tune.sweep.record.plain_json import from_json_form, json_form
 from gaudi_tune.sweep.record.trial_state import TrialState
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 TRIALS = "trials"
 """The entry of a part that has one value for each trial; a record has only the trials that have changed."""
@@ -23,8 +24,6 @@ PARTS = "parts"
 """The entry of a record with the parts of the state."""
 MAX_GROWTH = 64 * 2**20
 """Bytes that may be appended, besides as many as the whole state takes, before the log is rewritten."""
-MAX_RECORD_BYTES = 2**30
-"""The longest record that is read."""
 BEGINNING, CHECKSUM_BYTES = b'{"crc32": "', len('00000000", ')
 """How each line begins, and how long the checksum is that follows."""
 
@@ -106,8 +105,8 @@ def read_log(folder: Path, *, as_data: bool = False) -> dict[str, dict[str, Any]
     return parts
 
 
-def logged_trials(folder: Path) -> list[TrialState]:
-    """Return the trials that the log of a sweep has, by number, also those that confirm; none if there is no log.
+def trials_in_log(folder: Path, read: Callable[[Mapping[str, Any]], list[T]]) -> list[T]:
+    """Return the trials that ``read`` makes of the parts in the log of a sweep; none if there is no log.
 
     Raises:
         SweepError: The log cannot be read.
@@ -115,8 +114,16 @@ def logged_trials(folder: Path) -> list[TrialState]:
     if not (folder / STATE_LOG).exists():
         return []
     with damage_is_an_error(str(folder / STATE_LOG)):
-        parts = read_log(folder, as_data=True)
+        return read(read_log(folder, as_data=True))
+
+
+def logged_trials(folder: Path) -> list[TrialState]:
+    """Return the trials that the log of a sweep has, by number, also those that confirm, as :func:`trials_in_log`."""
+
+    def read(parts: Mapping[str, Any]) -> list[TrialState]:
         return [TrialState.from_snapshot(trial) for _, trial in sorted(parts["sweep"][TRIALS].items())]
+
+    return trials_in_log(folder, read)
 
 
 def _whole_lines(folder: Path) -> Iterator[bytes]:
@@ -130,17 +137,14 @@ def _whole_lines(folder: Path) -> Iterator[bytes]:
     except FileNotFoundError as error:
         raise ValueError(f"there is no {STATE_LOG}") from error
     with file:
-        is_damaged, number = False, 0
-        while line := file.readline(MAX_RECORD_BYTES):
+        is_damaged = False
+        for number, line in enumerate(file):
             if not number and line.strip(b"\0") and not line.startswith(BEGINNING[: len(line)]):
                 raise ValueError(f"{STATE_LOG} is damaged, or another version of this project wrote it")
             if is_damaged:
                 raise ValueError(f"a record in the middle of {STATE_LOG} is damaged")
-            if len(line) == MAX_RECORD_BYTES:
-                raise ValueError(f"a record of {STATE_LOG} has more than {MAX_RECORD_BYTES / 2**30:.0f} GB")
             if not line.endswith(b"\n"):
                 return  # it was cut off; or a running sweep may just write the rest
-            number += 1
             rest = line[len(BEGINNING) + CHECKSUM_BYTES :]
             is_damaged = line != _checked(rest)
             if not is_damaged:

@@ -5,17 +5,17 @@ Nothing here knows of Ray: :class:`~gaudi_tune.on_ray.tune_searcher.TuneSearcher
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
 import optuna
-from optuna.samplers import BaseSampler, TPESampler
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as StudyState
 
-from gaudi_tune.base.errors import USER_CODE_ERRORS
+from gaudi_tune.base.errors import USER_CODE_ERRORS, place_of
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.ranges import holds
 from gaudi_tune.define.search_space import SearchSpace
@@ -25,9 +25,11 @@ from gaudi_tune.sweep.search.gaussian_process.sampler import GaussianProcessSamp
 from gaudi_tune.sweep.search.guesses import GUESSED, guess, guesses_pay_off
 from gaudi_tune.sweep.search.memory import first_that_fits
 from gaudi_tune.sweep.search.sampler_view import ATTR_NUMBER, SamplerView, TrialLimits
-from gaudi_tune.sweep.search.samplers import RandomOnError, make_sampler
+from gaudi_tune.sweep.search.samplers import make_sampler
 from gaudi_tune.sweep.search.study_record import StudyRecord
 from gaudi_tune.sweep.search.study_trial import as_interrupted, with_results
+
+logger = logging.getLogger(__name__)
 
 LIMITS: dict[type[BaseSampler], TrialLimits] = {
     # It counts the best tenth as good, at most 25. So of thousands it still sees every good trial, and some bad ones.
@@ -102,7 +104,8 @@ class Proposer:
         """Whether Tune knows that there is nothing more to propose, and has stopped asking."""
         self._numbers: dict[str, int] = {}
         """The number in the study of each trial that has not ended, by Tune's id."""
-        self._restore_record(None)
+        self._has_warned = False
+        self.restore_study(None)
 
     # What is proposed.
 
@@ -166,11 +169,9 @@ class Proposer:
             if trial.state == StudyState.RUNNING and trial.number not in self._numbers.values():
                 self.record.replace(as_interrupted(trial))
 
-    def restore_study(self, part: Mapping[str, Any]) -> None:
-        """Take the study from the log of a sweep that is resumed; an error of any kind if it cannot be made of it."""
-        self._restore_record(part)
-
-    def _restore_record(self, part: Mapping[str, Any] | None) -> None:
+    def restore_study(self, part: Mapping[str, Any] | None) -> None:
+        """Take the study from the log of a sweep that is resumed, or begin an empty one; an error of any kind if it
+        cannot be made of it."""
         self.record = StudyRecord([objective.direction for objective in self._objectives], part)
         self._sampler_view = SamplerView(self.record.memory, self._objectives)
 
@@ -209,11 +210,33 @@ class Proposer:
         ``number`` is that of the trial in the sweep.
         """
         if isinstance(self._sampler, str):
-            named_sampler = make_sampler(self._sampler, seed)
-            sampler: BaseSampler = RandomOnError(named_sampler, seed)
-            limits = LIMITS.get(type(named_sampler))
+            study, config, proposal = self._ask_by_name(self._sampler, seed)
         else:
-            sampler, limits = self._sampler, None
+            study, config, proposal = self._ask(self._sampler, seed)
+        if REQUESTED in proposal.user_attrs:
+            del self.requested_configs[0]
+        self._add_trial(trial_id, number, proposal)
+        self.record.keep_attributes_of(study)
+        return config
+
+    def _ask_by_name(self, name: str, seed: int) -> tuple[optuna.Study, dict[str, Any], FrozenTrial]:
+        """Ask the sampler of a name, or draw at random if it fails: a fault of a library costs a proposal, not the
+        sweep. The first one is logged."""
+        sampler = make_sampler(name, seed)
+        try:
+            return self._ask(sampler, seed, LIMITS.get(type(sampler)))
+        except Exception as error:  # each library raises its own
+            if place_of(error):  # the function of the search space has failed, and would again
+                raise
+            if not self._has_warned:
+                self._has_warned = True
+                logger.exception("%s failed: it is drawn at random; further errors of samplers are not shown", name)
+            return self._ask(RandomSampler(seed=seed), seed)
+
+    def _ask(
+        self, sampler: BaseSampler, seed: int, limits: TrialLimits | None = None
+    ) -> tuple[optuna.Study, dict[str, Any], FrozenTrial]:
+        """Return the study that a sampler sees, the next configuration, and its trial in this study."""
         study = self._sampler_view.study_for(sampler, limits=limits)
         fixed_values: Mapping[str, Any] = {}
         if not self.n_proposed and self._baseline:
@@ -222,20 +245,17 @@ class Proposer:
         elif self.requested_configs:
             fixed_values = self.requested_configs[0]
             self._space.enqueue(study, fixed_values, **{REQUESTED: True})
-        else:
-            values = self._guess(seed)
-            if values:
-                study.enqueue_trial(values, user_attrs={GUESSED: True})
-        ask, trials = partial(self._ask, study), self.record.trials()
+        elif values := self._guess(seed):
+            study.enqueue_trial(values, user_attrs={GUESSED: True})
+
+        def ask() -> tuple[dict[str, Any], FrozenTrial]:
+            config, number = self._space.propose(study)
+            return config, study.get_trials(deepcopy=False)[number]
+
         if self._sampler_view.out_of_memory and not fixed_values:  # in few sweeps
-            config, proposal = first_that_fits(ask, study, trials, self._objectives, self.n_proposed + 1)
-        else:
-            config, proposal = ask()
-        if REQUESTED in proposal.user_attrs:
-            del self.requested_configs[0]
-        self._add_trial(trial_id, number, proposal)
-        self.record.keep_attributes_of(study)
-        return config
+            trials, objectives = self.record.trials(), self._objectives
+            return study, *first_that_fits(ask, study, trials, objectives, self.n_proposed + 1)
+        return study, *ask()
 
     def _as_proposal(self, suggestion: Mapping[str, Any]) -> tuple[dict[str, Any], FrozenTrial]:
         """Return a source's whole configuration, and its trial for the study, with the values that the space has."""
@@ -272,11 +292,6 @@ class Proposer:
         if not values or not guesses_pay_off(self.record.trials(), self._objectives[0], n_sources):
             return {}
         return values
-
-    def _ask(self, study: optuna.Study) -> tuple[dict[str, Any], FrozenTrial]:
-        """Return the next proposal of the study's sampler, and its trial in this study."""
-        config, number = self._space.propose(study)
-        return config, study.get_trials(deepcopy=False)[number]
 
     def _tell_users_sampler(self, number: int, *, failed: bool) -> Mapping[str, Any]:
         """Tell a sampler that the user brought of the end of a trial; return what it keeps with that trial.

@@ -6,17 +6,12 @@ import ast
 import copy
 import importlib
 import inspect
-import logging
 import warnings
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution
 from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import BaseSampler, RandomSampler
-from optuna.trial import FrozenTrial
-from typing_extensions import override
+from optuna.samplers import BaseSampler
 
 from gaudi_tune.base.errors import USER_CODE_ERRORS, SweepError, users_error
 from gaudi_tune.base.failure import message_of
@@ -24,10 +19,6 @@ from gaudi_tune.base.words import did_you_mean
 from gaudi_tune.define.options import names_module
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.sweep.search.gaussian_process.sampler import GaussianProcessSampler
-
-logger = logging.getLogger(__name__)
-
-_Answer = TypeVar("_Answer")
 
 SAMPLERS = {
     "gp": "GaussianProcessSampler",
@@ -86,57 +77,6 @@ def make_sampler(search: str, seed: int) -> BaseSampler:
             f"optuna.samplers.BaseSampler)"
         )
     return sampler
-
-
-class RandomOnError(BaseSampler):
-    """Asks a sampler for a proposal, and draws what is left of the proposal at random once the sampler has failed.
-
-    A fault of a library's sampler thus costs one proposal, not the sweep. The first one is logged.
-    """
-
-    has_failed = False
-    """Whether any sampler has failed in this process."""
-
-    def __init__(self, sampler: BaseSampler, seed: int) -> None:
-        """Wrap the sampler of one proposal; ``seed`` is that of the random draws."""
-        self._sampler, self._seed = sampler, seed
-
-    @override
-    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return the hyperparameters that the sampler proposes together."""
-        return self._ask(lambda sampler: sampler.infer_relative_search_space(study, trial))
-
-    @override
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """Return the values that the sampler proposes together."""
-        return dict(self._ask(lambda sampler: sampler.sample_relative(study, trial, search_space)))
-
-    @override
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        """Return the value of one hyperparameter."""
-        return self._ask(lambda sampler: sampler.sample_independent(study, trial, param_name, param_distribution))
-
-    @override
-    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Let the sampler prepare."""
-        self._ask(lambda sampler: sampler.before_trial(study, trial))
-
-    def _ask(self, question: Callable[[BaseSampler], _Answer]) -> _Answer:
-        try:
-            return question(self._sampler)
-        except Exception:  # a library's sampler: each fault raises its own
-            if not RandomOnError.has_failed:
-                RandomOnError.has_failed = True
-                logger.exception(
-                    "%s failed: this configuration is drawn at random, and further errors of samplers are not shown",
-                    type(self._sampler).__name__,
-                )
-            self._sampler = RandomSampler(seed=self._seed)
-            return question(self._sampler)
 
 
 def try_sampler(plan: Plan, sampler: BaseSampler | None = None) -> BaseSampler | None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from gaudi_tune.base.errors import SweepError, damage_is_an_error
-from gaudi_tune.base.files import STATE_LOG
+from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.trial_proxy import hyperparameter
-from gaudi_tune.sweep.record.state_log import read_log
+from gaudi_tune.sweep.record.state_log import trials_in_log
 from gaudi_tune.sweep.search.study_record import kept_trials
 from gaudi_tune.sweep.search.study_trial import number_in_sweep
 
@@ -21,13 +21,14 @@ def stored_trials(folder: Path) -> list[FrozenTrial]:
     Raises:
         SweepError: The log cannot be read.
     """
-    if not (folder / STATE_LOG).exists():
-        return []
-    with damage_is_an_error(str(folder / STATE_LOG)):
-        trials = kept_trials(read_log(folder, as_data=True)["study"])
+
+    def read(parts: Mapping[str, Any]) -> list[FrozenTrial]:
+        trials = kept_trials(parts["study"])
         for trial in trials:
             number_in_sweep(trial)  # which a damaged attribute makes impossible
-    return trials
+        return trials
+
+    return trials_in_log(folder, read)
 
 
 def config_of_trial(folder: Path, number: int) -> dict[str, Any]:

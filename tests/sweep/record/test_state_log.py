@@ -86,13 +86,6 @@ def test_a_log_of_another_version_is_a_clear_error(tmp_path: Path) -> None:
         read_log(tmp_path)
 
 
-def test_a_record_that_is_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    StateLog(tmp_path).append(packed(1, {1: "x" * 10_000}))
-    monkeypatch.setattr(state_log, "MAX_RECORD_BYTES", 5000)
-    with pytest.raises(ValueError, match=r"a record of state\.log has more than"):
-        read_log(tmp_path)
-
-
 def test_a_record_that_was_cut_off_anywhere_counts_for_nothing(tmp_path: Path) -> None:
     log = StateLog(tmp_path)
     log.append(packed(1, {1: "running"}))
