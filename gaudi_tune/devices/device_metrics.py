@@ -47,7 +47,7 @@ class DeviceMetrics:
         """
         self._values: dict[str, list[float]] = {}
         self._lock = threading.Lock()
-        self._wanted, self._sampled = threading.Event(), threading.Event()
+        self._request, self._sampled = threading.Event(), threading.Event()
         self._stuck = self._closed = False
         # All monitors live in this one thread: a reading that hangs must not delay a report, and psutil measures the
         # CPU's utilisation since the last call of the same thread.
@@ -66,7 +66,7 @@ class DeviceMetrics:
             The unit is in the name; megabytes are 10^6 bytes. Values that could not be read are missing.
         """
         if self._thread.is_alive() and not self._stuck and not self._sampled.is_set():
-            self._wanted.set()
+            self._request.set()
             self._stuck = not self._sampled.wait(TAKE_WAITS_S)  # later reports do not wait
             if self._stuck:
                 logger.warning("no device metrics within %.0f s; reports continue without them", TAKE_WAITS_S)
@@ -83,15 +83,15 @@ class DeviceMetrics:
     def close(self) -> None:
         """End the thread."""
         self._closed = True
-        self._wanted.set()
+        self._request.set()
         self._thread.join(CLOSE_WAITS_S)
 
     def _run(self, device: DeviceType, index: int | None, every_s: float) -> None:
         try:
             monitors = _monitors(device, index)
             while not self._closed:
-                self._wanted.wait(every_s)
-                self._wanted.clear()
+                self._request.wait(every_s)
+                self._request.clear()
                 self._add({} if self._closed else _sample(monitors))
             for monitor in monitors:
                 if isinstance(monitor, HpuMonitor):

@@ -86,7 +86,7 @@ class HpuMonitor:
     def sample(self) -> dict[str, float]:
         """Read the device once. A quantity that it does not report does not hide the others."""
         hlml, device = self._hlml, self._device
-        return _read(
+        return _values_of(
             "HPU module",
             self._module,
             utilization=lambda: {"utilization_percentage": hlml.hlmlDeviceGetUtilizationRates(device).aip},
@@ -136,7 +136,7 @@ class GpuMonitor:
     def sample(self) -> dict[str, float]:
         """Read the GPU once. A quantity that it does not report does not hide the others."""
         nvml, gpu = self._nvml, self._gpu
-        return _read(
+        return _values_of(
             "GPU",
             self._index,
             utilization=lambda: {"utilization_percentage": nvml.nvmlDeviceGetUtilizationRates(gpu).gpu},
@@ -145,7 +145,7 @@ class GpuMonitor:
         )
 
 
-def _read(kind: str, index: int, **readings: Callable[[], dict[str, float]]) -> dict[str, float]:
+def _values_of(kind: str, index: int, **readings: Callable[[], dict[str, float]]) -> dict[str, float]:
     """Return what the readings of a device give, with the device in the names. One that fails is logged."""
     values: dict[str, float] = {}
     for quantity, reading in readings.items():

@@ -28,13 +28,13 @@ class Announcer:
 
     def show(self, event: Event) -> None:
         """Show an event that the state has applied already."""
-        self._do(lambda view: view.show(event, self.state))
+        self._call_views(lambda view: view.show(event, self.state))
 
     def tick(self) -> None:
         """Let each view and tracker do what is due."""
-        self._do(lambda view: view.tick(self.state))
+        self._call_views(lambda view: view.tick(self.state))
 
-    def _do(self, act: Callable[[View], object]) -> None:
+    def _call_views(self, act: Callable[[View], object]) -> None:
         for view in [*self.views, *self.trackers]:  # in this order the trackers get the last pictures before the end
             with errors_are_logged(PROBLEM):
                 act(view)

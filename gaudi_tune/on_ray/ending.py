@@ -26,7 +26,7 @@ class EarlyEnd:
         self.signals = Signals()
         self.interrupted = False
         """Whether Tune was interrupted."""
-        self._asked_at = math.inf  # monotonic time
+        self._request_time = math.inf  # monotonic time
 
     def ask(self, ending: Ending | None) -> None:
         """End the sweep soon if there is a reason. The first reason stays, unless a later one cannot wait."""
@@ -34,7 +34,7 @@ class EarlyEnd:
         if ending is None:
             return
         if current is None:
-            self._asked_at = time.monotonic()
+            self._request_time = time.monotonic()
             self._tell(SweepEnding(ending=ending))
         elif ending.at_once:
             # A limit that the user set (status 0) makes the end immediate, but is not why the sweep ends.
@@ -79,4 +79,4 @@ class EarlyEnd:
     def _has_saved(self, number: int) -> bool:
         """Whether a trial has written a checkpoint since the end was asked for, or has nothing to save."""
         trial = self._state.trials[number]
-        return trial.safe_since >= self._asked_at or (bool(trial.metrics) and trial.to_save is None)
+        return trial.safe_since >= self._request_time or (bool(trial.metrics) and trial.to_save is None)

@@ -65,7 +65,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         self._undo: Callable[[], None] = lambda: None
         """Makes the changes that are being written count as changes again."""
         self._has_tune_files = resumed  # put where Tune looks for them, and removed once it has read them
-        self._pace, self._kept_at = Paced(KEPT_SHARE), -math.inf
+        self._pace, self._record_time = Paced(KEPT_SHARE), -math.inf
         self._has_checkpoint = False  # which the log does not have
         self._expected: set[int] = set()  # numbers of the trials that Tune is to read
 
@@ -83,7 +83,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         """Keep the state now, unless no trial has begun: Tune cannot restore such a state."""
         if trials:
             self.keep_state(*state_in(self._scheduler.tune_controller, trials))
-            self._kept_at, self._has_checkpoint = time.monotonic(), False
+            self._record_time, self._has_checkpoint = time.monotonic(), False
 
     def keep_state(self, trials: Mapping[str, tuple[str, str]], controller: str, search_alg: Any) -> None:
         """Have what has changed since the last call appended to the log. The arguments are of Tune's part of it, see
@@ -178,7 +178,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
         """Keep the state if that is due."""
-        is_due = self._has_checkpoint or time.monotonic() - self._kept_at >= KEPT_EVERY_S
+        is_due = self._has_checkpoint or time.monotonic() - self._record_time >= KEPT_EVERY_S
         if is_due and self._pace.is_due and not self.is_writing:
             self._pace.begin()
             self.keep(trials)

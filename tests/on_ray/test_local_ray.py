@@ -222,10 +222,10 @@ def test_a_folder_that_another_user_has_made_is_left_to_him(monkeypatch: pytest.
         Path(folder).chmod(0o755)
         Path(folder, "ray").mkdir(0o755)
         monkeypatch.setenv("RAY_TMPDIR", folder)
-        assert "RAY_TMPDIR" not in local_ray._ray_needs()
+        assert "RAY_TMPDIR" not in local_ray._ray_needs([])
         if (process := os.fork()) == 0:
             os.setuid(4321)
-            os._exit(local_ray._ray_needs()["RAY_TMPDIR"] != "/tmp/ray-4321")
+            os._exit(local_ray._ray_needs([])["RAY_TMPDIR"] != "/tmp/ray-4321")
         assert os.waitpid(process, 0)[1] == 0
 
 

@@ -134,8 +134,9 @@ def test_trials_that_have_nothing_to_save_are_not_waited_for(run: SweepRun, inte
     for number in (1, 2):
         turn(run)
         assert not interrupts, "nobody knows yet whether it saves"
-        told = {"step": 1, "point": (0.1,), "metrics": {"score": 0.1}, "config": {"x": 0.5}, "behind": None}
-        run.state.apply(Reported(trial=number, **told))
+        run.state.apply(
+            Reported(trial=number, step=1, point=(0.1,), metrics={"score": 0.1}, config={"x": 0.5}, behind=None)
+        )
     turn(run)
     assert len(interrupts) == 1
 

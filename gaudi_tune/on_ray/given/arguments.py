@@ -158,12 +158,12 @@ def take_search(
         The experiment, with a space that the sweep can describe, and the fields of GivenObjects.
     """
     sampler, search_alg = changes.pop("sampler"), changes.pop("search_alg")
-    given = {word: item for word, item in (("sampler", sampler), ("search_alg", search_alg)) if item is not None}
+    sources = {word: item for word, item in (("sampler", sampler), ("search_alg", search_alg)) if item is not None}
     rivals = ("search",) if search_alg is None else ("search", "learn_from")
-    given |= {name: changes[name] for name in rivals if given and name in changes}
-    if len(given) > 1:
-        both = " and ".join(f"{name}={written(value)}" for name, value in given.items())
-        raise SweepError(f"{both} both say what proposes the trials; give one")
+    sources |= {name: changes[name] for name in rivals if sources and name in changes}
+    if len(sources) > 1:
+        pair = " and ".join(f"{name}={written(value)}" for name, value in sources.items())
+        raise SweepError(f"{pair} both say what proposes the trials; give one")
     if sampler is not None:
         if not isinstance(sampler, BaseSampler):
             example = "optuna.samplers.QMCSampler()"
@@ -246,13 +246,13 @@ def check_scheduler(scheduler: TrialScheduler, plan: Plan) -> None:
     Raises:
         SweepError: It has another metric or mode, or changes hyperparameters that the space lacks.
     """
-    argument, known = f"scheduler={type(scheduler).__name__}", plan.experiment.search_space.names
+    argument, space_names = f"scheduler={type(scheduler).__name__}", plan.experiment.search_space.names
     check_goal(argument, scheduler, plan)
-    unknown = mutated_by(scheduler) - known if isinstance(scheduler, PopulationBasedTraining) else set()
+    unknown = mutated_by(scheduler) - space_names if isinstance(scheduler, PopulationBasedTraining) else set()
     if unknown:
         raise SweepError(
             f"{argument}: it changes {', '.join(sorted(unknown))}, and the search space has "
-            f"{', '.join(sorted(known))}; give the Experiment's space a range for it"
+            f"{', '.join(sorted(space_names))}; give the Experiment's space a range for it"
         )
 
 

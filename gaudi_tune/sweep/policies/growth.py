@@ -158,8 +158,10 @@ class Growth:
 
     def _forget_idle_trials(self) -> None:
         """Drop ended trials, and what is no longer true of trials that wait: they have no devices."""
-        open_trials, known = self._state.open_trials, self._trials
-        self._trials = defaultdict(_TrialGrowth, {number: known[number] for number in open_trials if number in known})
+        open_trials, growths = self._state.open_trials, self._trials
+        self._trials = defaultdict(
+            _TrialGrowth, {number: growths[number] for number in open_trials if number in growths}
+        )
         for trial in open_trials.values():
             if trial.status != "running" and trial.number in self._trials:
                 self._trials[trial.number].destination = None

@@ -105,8 +105,8 @@ def read_log(folder: Path, *, as_data: bool = False) -> dict[str, dict[str, Any]
     return parts
 
 
-def trials_in_log(folder: Path, read: Callable[[Mapping[str, Any]], list[T]]) -> list[T]:
-    """Return the trials that ``read`` makes of the parts in the log of a sweep; none if there is no log.
+def trials_in_log(folder: Path, make_trials: Callable[[Mapping[str, Any]], list[T]]) -> list[T]:
+    """Return the trials that ``make_trials`` makes of the parts in the log of a sweep; none if there is no log.
 
     Raises:
         SweepError: The log cannot be read.
@@ -114,16 +114,16 @@ def trials_in_log(folder: Path, read: Callable[[Mapping[str, Any]], list[T]]) ->
     if not (folder / STATE_LOG).exists():
         return []
     with damage_is_an_error(str(folder / STATE_LOG)):
-        return read(read_log(folder, as_data=True))
+        return make_trials(read_log(folder, as_data=True))
 
 
 def logged_trials(folder: Path) -> list[TrialState]:
     """Return the trials that the log of a sweep has, by number, also those that confirm, as :func:`trials_in_log`."""
 
-    def read(parts: Mapping[str, Any]) -> list[TrialState]:
+    def trials_of(parts: Mapping[str, Any]) -> list[TrialState]:
         return [TrialState.from_snapshot(trial) for _, trial in sorted(parts["sweep"][TRIALS].items())]
 
-    return trials_in_log(folder, read)
+    return trials_in_log(folder, trials_of)
 
 
 def _whole_lines(folder: Path) -> Iterator[bytes]:

@@ -22,13 +22,13 @@ def stored_trials(folder: Path) -> list[FrozenTrial]:
         SweepError: The log cannot be read.
     """
 
-    def read(parts: Mapping[str, Any]) -> list[FrozenTrial]:
+    def trials_of(parts: Mapping[str, Any]) -> list[FrozenTrial]:
         trials = kept_trials(parts["study"])
         for trial in trials:
             number_in_sweep(trial)  # which a damaged attribute makes impossible
         return trials
 
-    return trials_in_log(folder, read)
+    return trials_in_log(folder, trials_of)
 
 
 def config_of_trial(folder: Path, number: int) -> dict[str, Any]:

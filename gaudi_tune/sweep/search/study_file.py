@@ -29,23 +29,23 @@ class StudyFile:
         """Prepare only. ``name`` is that of the study."""
         self._file, self._name = file, name
         self._study: optuna.Study | None = None
-        self._written = set[int]()
+        self._numbers_in_file = set[int]()
         """Numbers of the trials that the file has."""
 
     def write(self, study: optuna.Study) -> None:
         """Append what has ended in a study since the last call. What the disk does not take comes with the next one."""
         try:
             if self._study is None:
-                self._written.clear()
+                self._numbers_in_file.clear()
                 self._file.unlink(missing_ok=True)
                 storage = JournalStorage(_Journal(self._file))
                 self._study = optuna.create_study(
                     storage=storage, study_name=self._name, sampler=RandomSampler(seed=0), directions=study.directions
                 )
             for trial in study.get_trials(deepcopy=False):
-                if trial.state.is_finished() and trial.number not in self._written:
-                    self._study.add_trial(_numbered(trial, len(self._written)))
-                    self._written.add(trial.number)
+                if trial.state.is_finished() and trial.number not in self._numbers_in_file:
+                    self._study.add_trial(_numbered(trial, len(self._numbers_in_file)))
+                    self._numbers_in_file.add(trial.number)
         except (OSError, ValueError) as error:
             logger.warning("%s could not be written (%s)", self._file.name, error)
             self._study = None

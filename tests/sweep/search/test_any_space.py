@@ -125,7 +125,7 @@ def test_a_failing_sampler_costs_one_proposal_and_is_said_once(
     monkeypatch.undo()
 
     class Failing(RandomSampler):
-        sample_relative = itemgetter("a fault of a library")  # fails without a line of a user's
+        sample_relative: Any = itemgetter("a fault of a library")  # fails without a line of a user's
 
     monkeypatch.setattr("gaudi_tune.sweep.search.proposer.make_sampler", lambda search, seed: Failing(seed))
     proposer = searcher_in(tmp_path, {"lr": LR}, Budget(epochs=1), baseline={})
