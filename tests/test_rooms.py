@@ -29,9 +29,9 @@ FLOORS = (
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
     "cli": 930,
-    "on_ray": 2706,
+    "on_ray": 2708,
     "plan": 1075,
-    "sweep.policies": 802,
+    "sweep.policies": 804,
     "sweep.search": 1235,
     "show": 3510,
     "sweep.record": 1336,
@@ -43,7 +43,7 @@ BUDGETS = {
     "recipes": 1272,
     "training": 680,
     "devices": 1038,
-    "base": 570,
+    "base": 566,
     "private": 1288,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
