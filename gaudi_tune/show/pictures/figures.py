@@ -18,7 +18,6 @@ from plotly.colors import qualitative
 
 from gaudi_tune.base.words import format_params, format_score, format_value
 from gaudi_tune.show.early_order import early_order
-from gaudi_tune.show.pictures.fields import fields_of
 from gaudi_tune.show.pictures.shown_trial import ShownTrial
 from gaudi_tune.show.pictures.surrogate import TooLittleError, range_of
 from gaudi_tune.show.pictures.sweep_view import COLOURS, INK, SweepView
@@ -221,8 +220,8 @@ def path(view: SweepView) -> go.Figure | None:
     """Return what the forest predicts on the way from the baseline to the winner, one hyperparameter after another;
     None without these two, or of too few trials.
 
-    Each step makes the change that the forest expects most of. Hyperparameters that only one of the two has change with
-    the one that decides about them.
+    Each step makes the change that the forest expects most of. Hyperparameters that only one of the two has change
+    with the choices that differ, one of which decides about them.
     """
     if not view.plan.experiment.baseline or view.winner is None or view.winner.number == 1:
         return None
@@ -230,19 +229,17 @@ def path(view: SweepView) -> go.Figure | None:
         surrogate = view.surrogate
     except TooLittleError:
         return None
-    params, goal = dict(view.trials[0].params), view.winner.params
-    changes: dict[str, set[str]] = {}
-    space = fields_of(view.plan.experiment.search_space)
-    for name in dict.fromkeys((*params, *goal)):
-        if params.get(name, MISSING) != goal.get(name, MISSING):
-            branch = next((field["when"] for field in space[name] if field["when"]), None)
-            is_in_both = name in params and name in goal
-            changes.setdefault(name if is_in_both or branch is None else branch["name"], set()).add(name)
+    params, goal, ranges = view.trials[0].params, view.winner.params, view.winner.ranges
+    differing = [n for n in dict.fromkeys((*params, *goal)) if params.get(n, MISSING) != goal.get(n, MISSING)]
+    in_one = [name for name in differing if name not in params or name not in goal]
+    choices = [name for name in differing if in_one and isinstance(ranges.get(name), CategoricalDistribution)]
+    branch = [name for name in differing if name in {*in_one, *choices}]
+    changes = [[name] for name in differing if name not in branch] + ([branch] if branch else [])
     labels, predictions = ["baseline"], [surrogate.predict(params)]
     while changes:
-        options = {key: _changed(params, goal, names) for key, names in changes.items()}
-        key = max(options, key=lambda option: surrogate.predict(options[option])[0])
-        params, names = options[key], sorted(changes.pop(key), key=lambda name: name != key)
+        names = max(changes, key=lambda names: surrogate.predict(_changed(params, goal, names))[0])
+        changes.remove(names)
+        params = _changed(params, goal, names)
         labels.append(", ".join(format_params(goal, [n]) if n in goal else f"no {n}" for n in names))
         predictions.append(surrogate.predict(params))
     means, lows, highs = zip(*predictions, strict=True)

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from optuna.distributions import CategoricalDistribution
+
 from gaudi_tune.base.words import counted, duration, format_value
 from gaudi_tune.define.objective import Objective
+from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.confirmation import confirming, in_interval, in_lines
-from gaudi_tune.show.pictures.fields import fields_of
 from gaudi_tune.show.pictures.shown_trial import ShownTrial, json_value
 from gaudi_tune.show.pictures.surrogate import Surrogate, has_diverged
 from gaudi_tune.show.summary import summarise
@@ -201,3 +203,15 @@ class SweepView:
 
 def _confirmed_note(row: Mapping[str, Any]) -> str:
     return f"trial {row['trial']}, confirmed over {counted(len(row['scores']), 'seed')}"
+
+
+def fields_of(space: SearchSpace) -> dict[str, dict[str, Any]]:
+    """Return the fields of the page for a configuration to try: the range of each in words, and its choices, of which
+    "" is for trials that have none; None if it has no choices alone."""
+    words, fields = space.in_words(), {}
+    for name, ranges in space.ranges.items():
+        choices = [json_value(choice) for range_ in ranges for choice in getattr(range_, "choices", ())]
+        has_choices = all(isinstance(range_, CategoricalDistribution) for range_ in ranges)
+        none = [] if name in space.always else [""]
+        fields[name] = {"words": words[name], "choices": [*none, *dict.fromkeys(choices)] if has_choices else None}
+    return fields
