@@ -293,7 +293,7 @@ def test_a_model_is_sharded_over_two_hpus(tmp_path: Path) -> None:
 RECIPES = """
 import importlib
 from tests.helpers.sessions import reports_of
-from gaudi_tune.recipes.loop import _Trial
+from gaudi_tune.recipes.feed import Feed
 def step_of(name):
     experiment = importlib.import_module(f"experiments.tune_{name}").EXPERIMENT
     small = {"train_samples": 32, "val_samples": 32, "batch_size": 32, "epochs": 1, "seed": 5}
@@ -310,7 +310,7 @@ print(*map(step_of, names))
 def forgotten(self, loader, pad_to=0):
     for batch in loader:
         yield (self.task.prepare(batch) if self.task.prepare else batch), len(batch["labels"])
-_Trial._on_device = forgotten
+Feed.on_device = forgotten
 for name in names:
     print(step_of(name))
 """

@@ -22,6 +22,8 @@ from unittest.mock import patch
 from habana_frameworks.torch import _device, _recipes
 from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
 from gaudi_tune.recipes import compiling, loop
+from gaudi_tune.recipes.feed import Feed
+from gaudi_tune.recipes.task import Task
 from tests.helpers.sessions import reports_of
 from tests.helpers.small_task import SmallConfig, small_loop
 hpu = DEVICE_TYPES[worker_device().type]
@@ -94,12 +96,12 @@ def prepares_on_the_host(trial, loader, pad_to=0):
         yield {name: tensor.to("hpu", non_blocking=True) for name, tensor in prepared.items()}, len(batch["labels"])
 def bytes_copied():
     before = _device.counts().bytes_to_device
-    task = partial(loop.Task, prepare=scaled)
+    task = partial(Task, prepare=scaled)
     with patch.object(small_task, "Points", Bytes), patch.object(small_task, "Task", task):
         reports_of(small_loop, {"steps": 5, "eval_every": 5, "optimizer": "adamw", "compile": False})
     return _device.counts().bytes_to_device - before
 found["copies"] = [bytes_copied()]
-with patch.object(loop._Trial, "_on_device", prepares_on_the_host):
+with patch.object(Feed, "on_device", prepares_on_the_host):
     found["copies"].append(bytes_copied())
 """
 
@@ -113,7 +115,7 @@ def pads_on_the_device(trial, loader, pad_to=0):
         yield padded({name: tensor.to("hpu") for name, tensor in batch.items()}, pad_to), len(batch["labels"])
 compilations()
 found["padding"] = [compilations()]
-with patch.object(loop._Trial, "_on_device", pads_on_the_device):
+with patch.object(Feed, "on_device", pads_on_the_device):
     found["padding"].append(compilations())
 """
 

@@ -60,7 +60,8 @@ class BertConfig(TextConfig, AttentionConfig):
 def train_loop(config: dict[str, Any]) -> None:
     """Train one trial, as an ordinary Ray Train loop. ``config`` has the fields of :class:`BertConfig`."""
     from gaudi_tune.data.text import tokenized
-    from gaudi_tune.recipes.loop import Task, train
+    from gaudi_tune.recipes.loop import train
+    from gaudi_tune.recipes.task import Task
     from gaudi_tune.training.fresh_start import fresh_start
 
     bert = BertConfig.from_dict(config)

@@ -17,8 +17,9 @@ from gaudi_tune.data.configs import ImageConfig
 from gaudi_tune.data.images import Normalization, evaluation, images_of, preparation, read_image
 from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
 from gaudi_tune.recipes.loading import Batch
-from gaudi_tune.recipes.loop import Task, train
+from gaudi_tune.recipes.loop import train
 from gaudi_tune.recipes.prediction import PACKAGES, ClassPredictor
+from gaudi_tune.recipes.task import Task
 from gaudi_tune.training.checkpoint import read_state
 
 DESCRIPTION_FILE = "classifier.json"

@@ -113,7 +113,8 @@ class LlmConfig(ChatConfig, AttentionConfig):
 def train_loop(config: dict[str, Any]) -> None:
     """Train one trial, as an ordinary Ray Train loop. ``config`` has the fields of :class:`LlmConfig`."""
     from gaudi_tune.data.chat import chat_data
-    from gaudi_tune.recipes.loop import Task, train
+    from gaudi_tune.recipes.loop import train
+    from gaudi_tune.recipes.task import Task
     from gaudi_tune.training.fresh_start import fresh_start
 
     llm = LlmConfig.from_dict(config)

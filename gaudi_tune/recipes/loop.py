@@ -8,109 +8,35 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
-import torch.distributed as dist
-import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import Dataset
 
 from gaudi_tune.base import names
 from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
 from gaudi_tune.private.torch import expect_many_graphs
 from gaudi_tune.recipes import metrics
 from gaudi_tune.recipes.compiling import Compiling
-from gaudi_tune.recipes.interval import Interval
-from gaudi_tune.recipes.loading import (
-    Batch,
-    BatchIndices,
-    Loader,
-    TrainSampler,
-    eval_batches,
-    one_ahead,
-    padded,
-    size_of,
-)
-from gaudi_tune.recipes.profiling import traced
+from gaudi_tune.recipes.evaluation import Evaluation
+from gaudi_tune.recipes.feed import Feed, Worker
+from gaudi_tune.recipes.loading import Batch, BatchIndices, TrainSampler
 from gaudi_tune.recipes.sharding import load_optimizer, save_optimizer, shard
 from gaudi_tune.recipes.step_times import StepTimer, StepTimes
 from gaudi_tune.recipes.sync_batch_norm import synchronise_batch_norm
-from gaudi_tune.recipes.training_config import TOP, TrainingConfig, check_batch, num_micro_batches
+from gaudi_tune.recipes.task import Task, cross_entropy
+from gaudi_tune.recipes.training_config import TrainingConfig, check_batch, num_micro_batches
 from gaudi_tune.recipes.weight_average import WeightAverage
 from gaudi_tune.training.checkpoint import INTERVAL, TRAINED_MODEL, read_state, write_state
 from gaudi_tune.training.fresh_start import seed_everything
-from gaudi_tune.training.session import Sharded, get_checkpoint, get_context, report, save_if_asked, trial_folder
-
-if TYPE_CHECKING:
-    from evaluate import Metric
-
-Loss = Callable[[torch.Tensor, Batch], tuple[torch.Tensor, torch.Tensor | int]]
-"""A function of a model's outputs and the batch. It returns the loss, summed over all predictions, and their number:
-samples, or tokens if each token has a label."""
-
-
-def classes_of(outputs: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the most probable class and the label of each sample; for a mixture (mixup, cutmix), the larger label."""
-    labels = batch["labels"]
-    return outputs.argmax(dim=1), labels.argmax(dim=1) if labels.ndim > 1 else labels
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """The parts of a training that depend on the model. The defaults train a classifier."""
-
-    model: nn.Module
-    """The model, on the CPU and not wrapped."""
-    forward: Callable[[nn.Module, Batch], torch.Tensor]
-    """Returns the model's outputs, with samples in the first dimension; for a classifier, logits of shape (n,
-    classes)."""
-    train_data: Dataset[Any]
-    """The training data. ``__getitems__`` takes a list of indices and returns a :data:`Batch`. It is pickled if there
-    are loader workers. If it has an attribute ``padded_to``, an array of the length that each sample is padded to,
-    batches are drawn from samples of one length, which ``__getitems__`` takes as its second argument."""
-    prepare: Callable[[Batch], Batch] | None = None
-    """Turns a batch, on the device, into the model's input. So data may be copied in a small type, such as uint8. None:
-    the batch is the input."""
-    val_data: Dataset[Any]
-    """The validation data, in the same form."""
-    test_data: Dataset[Any] | None = None
-    """The test data, in the same form, for trials that confirm others; None if there is none."""
-    loss: Loss | None = None
-    """The loss, of which the mean over each micro-batch is minimised, so that all micro-batches and workers weigh the
-    same. None: the cross-entropy of the batch's ``labels``, in training with ``label_smoothing``."""
-    count: Callable[[Batch], torch.Tensor] | None = None
-    """Returns of how many predictions the loss of a batch is the sum. Then the mean over the whole batch of a step, of
-    all micro-batches and workers, is minimised, and each prediction weighs the same, such as each token. None: each
-    micro-batch and worker does."""
-    predict: Callable[[torch.Tensor, Batch], tuple[torch.Tensor, torch.Tensor]] = classes_of
-    """Returns equally many predictions and references for the metrics, integers or floats."""
-    metrics: Mapping[str, Callable[[], Metric]] = field(
-        default_factory=lambda: {names.VAL_ACCURACY: metrics.accuracy_metric}
-    )
-    """Functions that make the metrics, such as a subclass of ``evaluate.Metric``, by the names of the metrics in
-    reports. A metric is one number. It is computed on rank 0, over the predictions of all ranks."""
-    describe: Callable[[Path], None] | None = None
-    """Writes to a checkpoint what is needed to build the model again, besides its state."""
-    restore: Callable[[Path], None] | None = None
-    """Reads the weights that ``describe`` has written. Then checkpoints have no others, such as those of a base model
-    that is not trained. None: they have the state of the whole model."""
-    sharded: bool = False
-    """Whether each worker has a part of the model only. Then ``describe`` and ``restore`` must be given, and all ranks
-    call ``describe``, which gathers the weights and writes them on rank 0."""
-    tokens_per_sample: float = 0.0
-    """Mean number of tokens in a training sample, without padding, for the throughput in reports. 0: none is
-    reported."""
-    check_fit: Callable[[Path], None] | None = None
-    """Raises a ValueError for a checkpoint whose scores would be wrong here: it was trained with other classes, or with
-    data that was prepared in another way."""
+from gaudi_tune.training.session import Sharded, get_checkpoint, get_context, report, save_if_asked
 
 
 def train(task: Task, config: TrainingConfig) -> None:
@@ -137,7 +63,7 @@ def _evaluate(trial: _Trial) -> None:
         task.restore(checkpoint)
     else:
         trial.scored_model.load_state_dict(read_state(checkpoint)["model"])
-    report(trial.scores())
+    report(trial.evaluation.scores())
 
 
 def _train(trial: _Trial) -> None:
@@ -151,7 +77,7 @@ def _train(trial: _Trial) -> None:
         trained = trial.train_to_next_report()
         times = trained.times
         evaluation_began_at = compiling.clock()
-        scores = trial.scores(is_finite=math.isfinite(trained.loss))
+        scores = trial.evaluation.scores(trial.save_if_asked, is_finite=math.isfinite(trained.loss))
         trial.end_interval()
         epoch = trial.steps_done / trial.steps_per_epoch
         report(
@@ -175,6 +101,18 @@ def _train(trial: _Trial) -> None:
         )
 
 
+@dataclass
+class Interval:
+    """The steps since the last report. A checkpoint between two reports keeps it, with the sums of rank 0 for all."""
+
+    start: int
+    """Steps that had been taken at the last report."""
+    loss_sum: torch.Tensor
+    """The summed loss, without dimensions."""
+    correct: torch.Tensor
+    """How many predictions were right, and how many there were."""
+
+
 class _Trained(NamedTuple):
     """The training between two reports."""
 
@@ -189,10 +127,9 @@ class _Trial:
     """The model, optimizer, data and progress of one trial on one worker."""
 
     def __init__(self, task: Task, config: TrainingConfig) -> None:
-        context = get_context()
+        context, self.device = get_context(), worker_device()
         self.rank, self.world = context.get_world_rank(), context.get_world_size()
-        self.task, self.config, self.device = task, config, worker_device()
-        self.device_type = DEVICE_TYPES[self.device.type]
+        self.task, self.config, self.device_type = task, config, DEVICE_TYPES[self.device.type]
         self.device_type.choose_algorithms(tf32=config.tf32, benchmark=config.cudnn_benchmark)
         samples = len(task.train_data)  # type: ignore[arg-type]
         check_batch(config, self.world, samples)
@@ -204,10 +141,7 @@ class _Trial:
         self.steps_done = 0
         self._interval: Interval | None = None  # the steps since the last report
         mode = config.mode_on(self.device_type).name
-        by_default = self.device.type != "cpu" and mode != "lazy"
-        self.copies_ahead = by_default if config.copy_ahead == "auto" else config.copy_ahead
         self.train_loss = task.loss or partial(cross_entropy, label_smoothing=self._label_smoothing(mode))
-        self.eval_loss = task.loss or cross_entropy
         self.bare_model = task.model
         self.model = self._on_all_workers(task.model)
         # A device's fused kernels take no parts of tensors; torch's own optimizers do.
@@ -222,20 +156,17 @@ class _Trial:
         self.save = Sharded(self._save) if task.sharded else self._save
         self._restore()
         self._started_at = self.steps_done
-        self.train_loader = self._loader(task.train_data, self._all_indices())
-        self.val_loader = self._eval_loader(task.val_data)
-        test_data = task.test_data if config.confirms or config.evaluate else None
-        self.test_loader = None if test_data is None else self._eval_loader(test_data)
-        self._batches = (batch for batch, _ in self._on_device(self.train_loader))
+        feed = Feed(task, config, Worker(self.rank, self.world, self.device, self.device_type))
+        self._batches = (batch for batch, _ in feed.on_device(feed.loader(task.train_data, self._all_indices())))
         self._next_batches: Iterator[Batch] = self._batches
         self.compiling = Compiling(config, self.device_type, self.rank, self.world)
-        self.train_model, self.eval_model = self.model, self.scored_model
-        self.compiles = mode == "compiled"
-        if self.compiles:
+        self.train_model, eval_model = self.model, self.scored_model
+        if mode == "compiled":
             expect_many_graphs()
             compiled = self.device_type.compile
-            self.train_model, self.eval_model = compiled(self.model), compiled(self.scored_model)
-        self.metrics = {**task.metrics, **(metrics.BALANCED_METRICS if config.balanced_metrics else {})}
+            self.train_model, eval_model = compiled(self.model), compiled(self.scored_model)
+        pads = mode == "compiled" or self.device_type.static_shapes
+        self.evaluation = Evaluation(feed, self.scored_model, eval_model, self.compiling, pads=pads)
 
     def load_first_batch(self) -> None:
         """Wait for the first batch, which counts as part of the trial's start and not of its first step."""
@@ -263,20 +194,16 @@ class _Trial:
         start, first_step = interval.start, self.steps_done
         end = min(self.steps, start + (self.config.eval_every or self.steps_per_epoch))
         timer = StepTimer(self.compiling.clock, self.device_type.synchronize)
-        # Only rank 0 traces, and only a trial's first steps.
-        traced_steps = 0 if self.rank or start else self.config.profile
-        with traced(self.device_type, end - first_step, traced_steps, trial_folder()) as trace_step:
-            while self.steps_done < end:
-                if self.steps_done == end - 1:
-                    timer.last_step_begins()
-                batch = next(self._next_batches)
-                with self.compiling.alone("training", batch):
-                    self._step(batch, interval.loss_sum)
-                self.steps_done += 1
-                if self.steps_done == self._started_at + 1:
-                    timer.first_step_has_ended()
-                trace_step()
-                save_if_asked(self.save)
+        while self.steps_done < end:
+            if self.steps_done == end - 1:
+                timer.last_step_begins()
+            batch = next(self._next_batches)
+            with self.compiling.alone("training", batch):
+                self._step(batch, interval.loss_sum)
+            self.steps_done += 1
+            if self.steps_done == self._started_at + 1:
+                timer.first_step_has_ended()
+            self.save_if_asked()
         loss_sum = float(metrics.sum_over_ranks(interval.loss_sum))  # waits for the last step
         times = timer.stop(max(1, end - first_step))
         self._set_learning_rate_of(end - 1)  # which is reported; all steps may have been taken before an interruption
@@ -346,80 +273,10 @@ class _Trial:
         counts = torch.stack([self.task.count(batch) for batch in batches]).sum().float()
         return metrics.sum_over_ranks(counts) / self.world
 
-    def scores(self, *, is_finite: bool = True) -> dict[str, float]:
-        """Return loss and metrics of the validation data, and of the test data if there is any to score.
-
-        Args:
-            is_finite: Whether the training loss is finite. If not, nothing is evaluated, and all scores are NaN.
-        """
-        scores = self.evaluate(self.val_loader) if is_finite else self.nan_scores()
-        if self.test_loader is not None:
-            test_scores = self.evaluate(self.test_loader) if is_finite else self.nan_scores()
-            scores |= {names.test_metric(name): value for name, value in test_scores.items()}
-        return scores
-
-    @torch.no_grad()
-    def evaluate(self, loader: Loader) -> dict[str, float]:
-        """Return the mean loss over all samples of the data and the metrics, by the names of validation.
-
-        Metrics are computed on rank 0; on other ranks they are NaN.
-        """
-        self.scored_model.eval()  # not the wrapper, which would synchronise ranks with different numbers of batches
-        self._share_buffers()
-        pads = self.compiles or self.device_type.static_shapes  # another shape would be compiled again
-        loss_sum = torch.zeros((), device=self.device)
-        count_sum = torch.zeros((), dtype=torch.int64, device=self.device)
-        top5_correct = torch.zeros((), dtype=torch.int64, device=self.device)
-        empty = torch.empty(0, dtype=torch.int64, device=self.device)  # for a rank without samples
-        predictions, references = [empty], [empty]
-        for model_input, size in self._passes(loader, pad_to=self.config.eval_batch if pads else 0):
-            batch = {name: tensor[:size] for name, tensor in model_input.items()}
-            if self._interval is not None:
-                save_if_asked(self.save)
-            with self.compiling.alone("evaluation", model_input):
-                with self.device_type.autocast(self.config.mixed_precision):
-                    outputs = self.task.forward(self.eval_model, model_input).float()
-                self.device_type.mark_step()
-            outputs = outputs[:size]
-            summed_loss, count = self.eval_loss(outputs, batch)
-            loss_sum += summed_loss
-            count_sum += count
-            if self.config.top5_accuracy:
-                top5_correct += (outputs.topk(TOP, dim=1).indices == batch["labels"].unsqueeze(1)).sum()
-            predicted, expected = self.task.predict(outputs, batch)
-            predictions.append(predicted.flatten())
-            references.append(expected.flatten())
-            self.device_type.mark_step()
-        count = int(metrics.sum_over_ranks(count_sum))
-        scores = {**self.nan_scores(), names.VAL_LOSS: float(metrics.sum_over_ranks(loss_sum)) / count}
-        if self.config.top5_accuracy:
-            scores[names.VAL_TOP5_ACCURACY] = int(metrics.sum_over_ranks(top5_correct)) / count
-        gathered = [metrics.gather_over_ranks(torch.cat(parts)) for parts in (predictions, references)]
-        if self.rank == 0:
-            predicted, expected = (values.cpu() for values in gathered)
-            for name, make_metric in self.metrics.items():
-                result = make_metric().compute(predictions=predicted, references=expected)
-                if len(result) != 1:
-                    raise ValueError(f"the metric {name!r} must be one number, but gives {', '.join(result)}")
-                scores[name] = float(*result.values())
-        return scores
-
-    def _passes(self, loader: Loader, pad_to: int) -> Iterator[tuple[Batch, int]]:
-        """Yield the batches to score. Where the model is sharded, all ranks compute each layer together: one that has
-        fewer batches than rank 0 passes its last one again, of which no sample counts."""
-        missing = loader.passes
-        for batch, size in self._on_device(loader, pad_to):
-            yield batch, size
-            missing -= 1
-        for _ in range(missing if self.task.sharded else 0):
-            yield batch, 0
-
-    def nan_scores(self) -> dict[str, float]:
-        """Return NaN for the loss and each metric."""
-        score_names = [names.VAL_LOSS, *self.metrics]
-        if self.config.top5_accuracy:
-            score_names.insert(1, names.VAL_TOP5_ACCURACY)
-        return dict.fromkeys(score_names, math.nan)
+    def save_if_asked(self) -> None:
+        """Save between two reports if the machine will be gone soon; not while a checkpoint is scored."""
+        if self._interval is not None:
+            save_if_asked(self.save)
 
     def _save(self, directory: Path) -> None:
         """Write to ``directory`` what the trial needs to continue, and what is needed to load the model elsewhere."""
@@ -476,18 +333,6 @@ class _Trial:
         share = self.config.label_smoothing
         return torch.tensor(share, device=self.device) if share and mode != "eager" else share
 
-    def _eval_loader(self, data: Dataset[Any]) -> Loader:
-        padded_to = getattr(data, "padded_to", None)
-        samples = len(data)  # type: ignore[arg-type]
-        if self.task.sharded and samples < self.world:
-            raise ValueError(f"val_samples must be at least the {self.world} workers of the trial, but got {samples}")
-        batches = partial(eval_batches, samples, world=self.world, size=self.config.eval_batch, padded_to=padded_to)
-        return self._loader(data, batches(self.rank), passes=len(batches(0)))
-
-    def _loader(self, data: Dataset[Any], batches: Iterable[BatchIndices], passes: int = 0) -> Loader:
-        processes = 0 if self.config.loader_workers == "auto" else self.config.loader_workers  # a plan has a number
-        return Loader(data, batches, processes, self.device_type.pins_memory, passes)
-
     def _on_all_workers(self, model: nn.Module) -> nn.Module:
         if self.world == 1:
             return model.to(self.device)
@@ -507,15 +352,6 @@ class _Trial:
             return nullcontext()
         return cast("AbstractContextManager[None]", self.model.no_sync())
 
-    def _share_buffers(self) -> None:
-        """Give all ranks the running statistics of rank 0, which are those that are saved."""
-        if self.world == 1:
-            return
-        average_buffers = self.average.model.buffers() if self.average else ()
-        for buffer in (*self.bare_model.buffers(), *average_buffers):
-            if buffer.is_floating_point():
-                dist.broadcast(buffer, src=0)
-
     def _all_indices(self) -> Iterator[BatchIndices]:
         """Yield what to load for all steps that are left. So an epoch begins to load before the last one is scored."""
         position = self.steps_done
@@ -524,33 +360,3 @@ class _Trial:
             self.sampler.start_at(epoch, step)
             yield from self.sampler
             position += self.steps_per_epoch - step
-
-    def _on_device(self, loader: Loader, pad_to: int = 0) -> Iterator[tuple[Batch, int]]:
-        """Yield batches on the device, filled up to ``pad_to`` samples, and the number of samples before that.
-
-        With ``copy_ahead``, and where loading leaves this process's random generators alone, a thread takes the next
-        batch from the loader and copies it while the device computes.
-        """
-        batches = iter(loader)
-
-        def copy_next() -> tuple[Batch, int] | None:
-            batch = next(batches, None)
-            if batch is None:
-                return None
-            copied = padded(batch, pad_to)
-            return {name: t.to(self.device, non_blocking=True) for name, t in copied.items()}, size_of(batch)
-
-        for batch, size in one_ahead(copy_next) if self.copies_ahead and loader.is_isolated else iter(copy_next, None):
-            yield (self.task.prepare(batch) if self.task.prepare else batch), size
-
-
-def cross_entropy(
-    logits: torch.Tensor, batch: Batch, label_smoothing: float | torch.Tensor = 0.0
-) -> tuple[torch.Tensor, int]:
-    """Return the loss of a classifier: the summed cross-entropy of the batch's ``labels``, and their number."""
-    labels = batch["labels"]
-    if isinstance(label_smoothing, torch.Tensor):  # torch's own takes numbers
-        hard = F.cross_entropy(logits, labels, reduction="sum")
-        even = F.log_softmax(logits, dim=1).sum() / -logits.shape[1]
-        return torch.lerp(hard, even, label_smoothing), len(labels)
-    return F.cross_entropy(logits, labels, reduction="sum", label_smoothing=label_smoothing), len(labels)

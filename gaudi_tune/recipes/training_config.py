@@ -115,9 +115,6 @@ class TrainingConfig(TrialConfig):
     """How many training samples are used, beginning with the first. 0 means all."""
     val_samples: int = 0
     """How many validation samples are used, beginning with the first. 0 means all."""
-    profile: int = 0
-    """How many steps of each trial torch's profiler traces, on rank 0, into ``trace.json.gz`` in the trial's folder.
-    0: none."""
     evaluate: str = ""
     """Folder of a checkpoint to score on the validation data, and on the test data if it is held out; nothing is
     trained. Empty: the trial trains."""
@@ -133,10 +130,6 @@ class TrainingConfig(TrialConfig):
             "lr, weight_decay and clip_norm must be finite": max(self.lr, self.weight_decay, self.clip_norm) < math.inf,
             "batch_size must be at least 1": self.batch_size >= 1,
             "lr_for_batch must not be negative": self.lr_for_batch >= 0,
-            "profile must not be negative": self.profile >= 0,
-            "profile needs an eval_every of 2 or more, since the first step is never traced": (
-                not self.profile or self.eval_every != 1
-            ),
             "momentum must be from 0 to below 1": 0 <= self.momentum < 1,
             "weight_decay must not be negative": self.weight_decay >= 0,
             "schedule=published needs a recipe with a table of learning rates, which only ResNet-50 on ImageNet has": (

@@ -52,9 +52,6 @@ class Session(Protocol):
         """Save between two reports if the machine will be gone soon."""
 
 
-TRACE_FILE = "trace.json.gz"
-"""A trace of torch's profiler that a loop may write into the folder of its trial. Perfetto can open it."""
-
 _session: Session | None = None
 
 

@@ -11,8 +11,9 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from gaudi_tune.recipes.loading import Batch
-from gaudi_tune.recipes.loop import Task, train
+from gaudi_tune.recipes.loop import train
 from gaudi_tune.recipes.schedules import ScheduleKind
+from gaudi_tune.recipes.task import Task
 from gaudi_tune.recipes.training_config import TrainingConfig
 from gaudi_tune.training.fresh_start import fresh_start
 

@@ -21,7 +21,8 @@ from gaudi_tune.base.node_cache import first_alone
 from gaudi_tune.devices.cpu import CPU
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.recipes.loading import TrainSampler
-from gaudi_tune.recipes.loop import cross_entropy, train
+from gaudi_tune.recipes.loop import train
+from gaudi_tune.recipes.task import cross_entropy
 from gaudi_tune.recipes.training_config import check_batch, check_classes
 from gaudi_tune.training.checkpoint import read_state
 from gaudi_tune.training.fresh_start import release_memory

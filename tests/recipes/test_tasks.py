@@ -19,8 +19,9 @@ from gaudi_tune.base import names
 from gaudi_tune.devices.cpu import CPU
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.recipes.loading import Batch
-from gaudi_tune.recipes.loop import Task, classes_of, train
+from gaudi_tune.recipes.loop import train
 from gaudi_tune.recipes.metrics import accuracy_metric
+from gaudi_tune.recipes.task import Task, classes_of
 from gaudi_tune.training.fresh_start import fresh_start
 from gaudi_tune.training.session import open_session
 from tests.helpers.sessions import Collector, reports_of

@@ -47,8 +47,7 @@ from gaudi_tune.show.trackers.sweep_entries import confirmation_metrics, front_m
 from gaudi_tune.show.trackers.trial_run import PARAM_METRIC_PREFIX, TrialRun
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.sweep_state import SweepState
-from gaudi_tune.sweep.record.trial_state import TrialState, trial_name
-from gaudi_tune.training.session import TRACE_FILE
+from gaudi_tune.sweep.record.trial_state import TrialState
 
 logger = logging.getLogger(__name__)
 
@@ -314,9 +313,6 @@ class MlflowTracker:
         best_report = numbers_in(_best_report(trial, state), self._names) if trial.curve else {}
         metrics = {**seconds, **best_report}
         self._put(Update(run=run.name, time_ms=time_ms, step=run.step, metrics=metrics, tags=tags, status=status))
-        if self._plan.settings.get("profile"):
-            trace = self._plan.folder / trial_name(event.trial) / TRACE_FILE  # left out where there is none
-            self._put(records.LogFiles(run=run.name, time_ms=time_ms, files=[self._relative(trace)]))
         counts = {f"trials_{outcome.replace(' ', '_')}": float(count) for outcome, count in state.counts().items()}
         self._put(Update(run=SWEEP, time_ms=time_ms, step=state.counts().total(), metrics=counts))
 

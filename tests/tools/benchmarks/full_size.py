@@ -39,7 +39,8 @@ from gaudi_tune.data.pretrained import RANDOM
 from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
 from gaudi_tune.recipes import loop
 from gaudi_tune.recipes.loading import Batch
-from gaudi_tune.recipes.loop import Task, train
+from gaudi_tune.recipes.loop import train
+from gaudi_tune.recipes.task import Task
 from gaudi_tune.recipes.training_config import TrainingConfig
 from gaudi_tune.training.fresh_start import fresh_start
 from gaudi_tune.training.session import open_session

@@ -30,7 +30,8 @@ from torch.utils.data import DataLoader
 import gaudi_tune.recipes.loop
 import trainables.image_classifier
 from gaudi_tune import Experiment
-from gaudi_tune.recipes.loop import Task, train
+from gaudi_tune.recipes.loop import train
+from gaudi_tune.recipes.task import Task
 from gaudi_tune.recipes.training_config import TrainingConfig, num_micro_batches
 from gaudi_tune.training.session import open_session
 
