@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import linecache
 import sys
-import traceback
 import types
 from collections.abc import Sequence
 from pathlib import Path
@@ -89,15 +87,7 @@ def _run_until_main(file: Path, module: types.ModuleType) -> MainCalled | None:
         ) from end
     except USER_CODE_ERRORS as error:
         reason = f"{error} ({place_of(error)})" if isinstance(error, SweepError) else users_error(error)
-        # A range of Ray's that cannot be made does not know its hyperparameter, but its line does.
-        line = linecache.getline(str(file), _line_in(file, error)).strip()
-        raise SweepError(f"{file} failed: {reason}{f' in {line!r}' if line else ''}; fix it there") from error
+        raise SweepError(f"{file} failed: {reason}; fix it there") from error
     finally:
         is_loading = False
     return None
-
-
-def _line_in(file: Path, error: BaseException) -> int:
-    """Return the line of the script in which an error was raised; 0 if it has none."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-    return lines[-1] or 0 if lines else 0

@@ -118,7 +118,7 @@ def _write_index(data: str, root: Path, skip_bad: bool, index_folder: Path) -> N
         remainder = f" and {len(listed.bad) - BAD_FILES_SHOWN} more" if len(listed.bad) > BAD_FILES_SHOWN else ""
         raise ValueError(
             f"--data {data}: {counted(len(listed.bad), 'file')} cannot be read as images: {examples}{remainder}. "
-            f"Fix or remove them, or leave them out with --skip-bad-images."
+            f"Fix or remove them, or leave them out with --set skip_bad_images=true."
         )
     classes = sorted({label for _, label in listed.train})
     for split, files in (("train", listed.train), ("val", listed.val), ("test", listed.test)):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,8 +18,6 @@ CHUNK = 1000
 """How many files are decoded before it is noted on disk which of them can be read."""
 PROGRESS_FROM = 20_000
 """Number of files from which on progress is shown."""
-PROGRESS_EVERY_S = 30
-"""Seconds between two lines of progress where there is no terminal."""
 MARK_BYTES = 16
 
 
@@ -48,21 +44,10 @@ def unreadable(root: Path, files: Sequence[str]) -> dict[str, str]:
 
 
 def _with_progress(files: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the files in chunks, and show how many are done: a bar on a terminal, or else a line now and then."""
+    """Yield the files in chunks, and show how many are done, if they are many."""
     chunks = [files[start : start + CHUNK] for start in range(0, len(files), CHUNK)]
-    console = Console(stderr=True)
-    if len(files) < PROGRESS_FROM:
-        yield from chunks
-    elif console.is_terminal:
-        yield from track(chunks, f"checking {len(files):,} images", console=console)
-    else:
-        printed_at = time.monotonic()
-        for number, chunk in enumerate(chunks, 1):
-            yield chunk
-            if time.monotonic() - printed_at >= PROGRESS_EVERY_S or number == len(chunks):
-                printed_at = time.monotonic()
-                count = min(number * CHUNK, len(files))
-                print(f"checked {count:,} of {len(files):,} images", file=sys.stderr, flush=True)
+    console, is_quick = Console(stderr=True), len(files) < PROGRESS_FROM
+    yield from track(chunks, f"checking {len(files):,} images", console=console, disable=is_quick)
 
 
 def _mark(file: Path) -> bytes:

@@ -103,8 +103,6 @@ class TrialOptions:
     """Steps between two evaluations."""
     seconds: Annotated[Positive | None, shown("N"), REPEATED] = None
     """Train each trial for at most N seconds; compare by time."""
-    skip_bad_images: Annotated[Switch, shown(""), REPEATED] = False
-    """Skip images that cannot be read."""
     settings: Annotated[
         Texts,
         tyro.conf.arg(name="set", metavar="KEY=VALUE", help_behavior_hint=""),

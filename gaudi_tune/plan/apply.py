@@ -203,7 +203,7 @@ def _type_errors(experiment: Experiment) -> list[str]:
 
 def read_settings(experiment: Experiment, options: SweepOptions) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the settings that the options give, and those of them that fix a hyperparameter."""
-    sources = {"data": options.data, "model": options.model, "skip_bad_images": options.skip_bad_images or None}
+    sources = {"data": options.data, "model": options.model}
     settings: dict[str, Any] = {name: source for name, source in sources.items() if source is not None}
     fields = experiment.config_class.field_names()
     for name in settings:

@@ -15,10 +15,6 @@ from typing import Any
 
 from gaudi_tune.base.errors import USER_CODE_ERRORS
 
-MAX_METRICS = 10_000
-"""Most metrics in a report. Tune keeps six numbers of each, and writes them at every snapshot."""
-MAX_NAME = 1_000
-"""Most characters in the name of a metric."""
 MAX_TEXT = 10_000
 """Characters of a text that are kept."""
 MAX_INTEGER = 2**63
@@ -36,10 +32,6 @@ def plain_report(metrics: Any) -> dict[str, Any]:
     """
     if not isinstance(metrics, Mapping):
         raise ValueError(f"report() takes metrics by name, such as {{'loss': 0.5}}, but got {short_repr(metrics)}")
-    if len(metrics) > MAX_METRICS:
-        raise ValueError(
-            f"report() takes at most {MAX_METRICS} metrics, but got {len(metrics)}; report a summary of them"
-        )
     return {_plain_name(name): _plain_value(name, value) for name, value in metrics.items()}
 
 
@@ -47,8 +39,6 @@ def _plain_name(name: Any) -> str:
     if not isinstance(name, str):
         shown = short_repr(name)
         raise ValueError(f"report(): the name of a metric must be a text, but is {shown}; name it '{shown}'")
-    if len(name) > MAX_NAME:
-        raise ValueError(f"report(): the name of a metric has at most {MAX_NAME} characters, but one has {len(name)}")
     return _plain_text(name)
 
 

@@ -102,7 +102,7 @@ def test_files_that_are_no_images_are_named_and_counted_or_left_out(folder: Path
     (folder / "train" / "bees" / "empty.png").touch()
     (folder / "train" / "bees" / ".hidden").touch()
     (folder / "train" / "bees" / ".hidden.png").touch()
-    with pytest.raises(ValueError, match=r"3 files cannot be read as images: train/ants/notes.png .*--skip-bad"):
+    with pytest.raises(ValueError, match=r"3 files cannot be read as images: train/ants/notes.png .*--set skip_bad"):
         images_of(config(folder))
     data = images_of(config(folder, skip_bad_images=True))
     assert len(data.train) == 6
@@ -220,14 +220,13 @@ def test_data_is_not_read_again_after_a_check_that_ended_early(
 
     real = readable._read_problem
     monkeypatch.setattr(readable, "_read_problem", look)
-    for name, value in (("CHUNK", 3), ("PROGRESS_FROM", 8), ("PROGRESS_EVERY_S", 0)):
+    for name, value in (("CHUNK", 3), ("PROGRESS_FROM", 8)):
         monkeypatch.setattr(readable, name, value)
     bad.write_bytes(whole[:40])
     with pytest.raises(ValueError, match=r"1 file cannot be read as images: train/bees/2.png"):
         images_of(config(folder))
     assert len(read) == 8
-    said = [f"checked {done} of 8 images" for done in (3, 6, 8)]
-    assert capsys.readouterr().err.splitlines() == said
+    assert "checking 8 images" in capsys.readouterr().err
     read.clear()
     bad.write_bytes(whole)
     draw(folder / "train" / "ants" / "new.png")

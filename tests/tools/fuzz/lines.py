@@ -25,7 +25,7 @@ TEXTS = {
     "resume": "earlier", "evaluate": "earlier", "add_trials": "2",
 }  # fmt: skip
 """Other options."""
-SWITCHES = ("skip_bad_images", "baseline_only", "dry_run", "tried", "json")
+SWITCHES = ("baseline_only", "dry_run", "tried", "json")
 EVERYTHING = {**NUMBERS, **DECIMALS, **TEXTS}
 
 
