@@ -14,13 +14,12 @@ from gaudi_tune.base.errors import first_line
 from gaudi_tune.base.node_cache import fingerprint, prepare_once
 from gaudi_tune.base.words import shown
 from gaudi_tune.data.configs import ChatConfig, limited
-from gaudi_tune.data.held_out import Split, compared, rows_of, shared_samples, split_off
+from gaudi_tune.data.held_out import Split, divided
 from gaudi_tune.data.pretrained import encoder_config, positions
 from gaudi_tune.data.text import (
     ABOUT_FILE,
     TEXTS_AT_A_TIME,
     TOKENIZER_FOLDER,
-    VALIDATION_SPLITS,
     tables_of,
     tokenizer_of,
     written,
@@ -124,9 +123,11 @@ def _prepare(config: ChatConfig, folder: Path) -> None:
     try:
         tables, notes = tables_of(config.data, COLUMNS)
         rows = {split: [row for table in parts for row in _rows(table, tokenizer)] for split, parts in tables.items()}
-        splits = _splits(config, rows, notes)
+        parts = {split: part for split, part in rows.items() if part}  # an empty one is none
+        splits, remarks = divided(parts, "conversations", hold_out=config.hold_out)
     except ValueError as error:
         raise ValueError(f"--data {config.data}: {error}") from error
+    notes += remarks
     about: dict[str, Any] = {"sizes": {}, "tokens": {}, "answer_tokens": {}, "model": model.to_dict()}
     for split, all_rows in splits.items():
         count = config.train_samples if split == "train" else config.val_samples
@@ -139,33 +140,6 @@ def _prepare(config: ChatConfig, folder: Path) -> None:
     about["notes"] = notes
     (folder / ABOUT_FILE).write_text(json.dumps(about, default=str))
     tokenizer.save_pretrained(folder / TOKENIZER_FOLDER)
-
-
-def _splits(config: ChatConfig, rows: dict[str, list[Rendered]], notes: list[str]) -> dict[str, list[Rendered]]:
-    """Return training and validation data, and test data if it is held out."""
-    if not rows.get("train"):
-        raise ValueError("there is nothing to train on; give a split or file 'train' with rows")
-    validation = next((name for name in VALIDATION_SPLITS if rows.get(name)), None)
-    if validation is None:
-        parts = zip(("train", "val"), split_off(np.zeros(len(rows["train"]))), strict=True)
-        splits = {split: [rows["train"][row] for row in part] for split, part in parts}
-        notes.append("there is no validation part: a fifth of the conversations serves for it")
-    else:
-        splits = {"train": rows["train"], "val": rows[validation]}
-        if validation == "test":
-            notes.append("there is no validation part: the test part serves for it")
-    if config.hold_out and validation == "validation" and rows.get("test"):
-        splits["test"] = rows["test"]
-    elif config.hold_out:
-        alike, whole = np.zeros(len(splits["val"])), splits["val"]
-        splits["val"] = [whole[row] for row in rows_of("val", alike)]
-        splits["test"] = [whole[row] for row in rows_of("test", alike)]
-        notes.append("half of the validation conversations are held out for the confirmation")
-    if not splits["val"]:
-        raise ValueError("there is nothing to validate on; give more rows, or a split or file 'validation'")
-    different = {split: [compared(row.text) for row in part] for split, part in splits.items()}
-    notes += shared_samples(different, "conversations")
-    return splits
 
 
 def _rows(table: Table, tokenizer: PreTrainedTokenizerBase) -> Iterator[Rendered]:

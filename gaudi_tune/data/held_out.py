@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 from unicodedata import normalize
 
 import numpy as np
 
+
+class HasText(Protocol):
+    """A row of data."""
+
+    @property
+    def text(self) -> str:
+        """What a model reads of it."""
+
+
+Row = TypeVar("Row", bound=HasText)
 Split: TypeAlias = Literal["train", "val", "test"]
 """A part of the data."""
+VALIDATION_PARTS = ("validation", "test")
+"""Names of the part for validation; the first that the data has counts."""
 VALIDATION_SHARE = 0.2
 """Share of all rows that becomes validation data, if the data has no part for that."""
 
@@ -47,6 +59,46 @@ def rows_of(part: Literal["val", "test"], labels: np.ndarray[Any, Any]) -> np.nd
     return np.sort(by_class[0::2] if part == "val" else by_class[1::2])
 
 
+def divided(
+    parts: Mapping[str, Sequence[Row]], kind: str, *, hold_out: bool, class_of: Callable[[Row], object] = lambda row: 0
+) -> tuple[dict[Split, Sequence[Row]], list[str]]:
+    """Return training and validation data, and test data if it is held out; and remarks on what was divided.
+
+    Args:
+        parts: The rows of the parts of :data:`VALIDATION_PARTS` and of ``train`` that the data has.
+        kind: What a row is, for the remarks: "texts".
+        hold_out: Whether to hold out test data: the test part, or if that is none or validates, half of the validation
+            data.
+        class_of: Returns the class of a row. The parts of the result have a like share of each.
+
+    Raises:
+        ValueError: There is nothing to train or to validate on.
+    """
+    if not parts.get("train"):
+        raise ValueError("there is nothing to train on; give a split or file 'train' with rows")
+    notes: list[str] = []
+    validation = next((name for name in VALIDATION_PARTS if name in parts), None)
+    train, val = parts["train"], parts[validation] if validation is not None else ()
+    if validation is None:
+        rows = split_off(np.array([class_of(row) for row in train]))
+        train, val = ([train[row] for row in part] for part in rows)
+        notes.append(f"there is no validation part: a fifth of the {kind} of each class serves for it")
+    elif validation == "test":
+        notes.append("there is no validation part: the test part serves for it")
+    if not val:
+        raise ValueError("there is nothing to validate on; give more rows, or a split or file 'validation' with some")
+    splits: dict[Split, Sequence[Row]] = {"train": train, "val": val}
+    if hold_out and validation == "validation" and parts.get("test"):
+        splits["test"] = parts["test"]
+    elif hold_out:
+        classes = np.unique([class_of(row) for row in val], return_inverse=True)[1]
+        splits["val"] = [val[row] for row in rows_of("val", classes)]
+        splits["test"] = [val[row] for row in rows_of("test", classes)]
+        notes.append(f"half of the validation {kind} are held out for the confirmation")
+    different = {split: [compared(row.text) for row in rows] for split, rows in splits.items()}
+    return splits, [*notes, *shared_samples(different, kind)]
+
+
 def compared(text: str) -> str:
     """Return a text without what copies of it often differ in: white space, case, and how accents are written.
 
@@ -56,7 +108,7 @@ def compared(text: str) -> str:
     return " ".join(normalize("NFC", text).casefold().split())
 
 
-def shared_samples(splits: Mapping[str, Sequence[Hashable]], kind: str) -> Iterator[str]:
+def shared_samples(splits: Mapping[Any, Sequence[Hashable]], kind: str) -> Iterator[str]:
     """Yield a remark on each split that has samples of another, which its scores should not depend on."""
     different_samples = {split: {*samples} for split, samples in splits.items()}
     for split, other in (("val", "train"), ("test", "train"), ("test", "val")):

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from gaudi_tune.base.errors import first_line
 from gaudi_tune.base.node_cache import fingerprint, prepare_once
 from gaudi_tune.base.words import shown
 from gaudi_tune.data.configs import TextConfig, limited
-from gaudi_tune.data.held_out import Split, compared, rows_of, shared_samples, split_off
+from gaudi_tune.data.held_out import VALIDATION_PARTS, Split, compared, divided
 from gaudi_tune.data.pretrained import encoder_config, from_pretrained, positions
 from gaudi_tune.data.text_files import SPLIT_WORDS, Number, Table, read_files, values_of
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from gaudi_tune.data.tokenized_texts import TokenizedTexts
 
-VALIDATION_SPLITS = ("validation", "test")
-"""Names of the split for validation; the first that the data has counts."""
 HUB_NAME = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 """The form of a data set's name on the hub."""
 VALUE_SHOWN = 60
@@ -69,16 +67,11 @@ class TokenizedData:
         return TokenizedTexts(self.folder, name, padded_lengths)
 
 
-@dataclass(frozen=True)
-class LabelledTexts:
-    """Texts and the names of their classes, as the data has them."""
+class LabelledText(NamedTuple):
+    """A text and the name of its class, as the data has them."""
 
-    texts: list[str]
-    labels: list[str]
-
-    def select(self, rows: np.ndarray[Any, Any] | range) -> LabelledTexts:
-        """Return some rows."""
-        return LabelledTexts([self.texts[row] for row in rows], [self.labels[row] for row in rows])
+    text: str
+    label: str
 
 
 def tokenized(config: TextConfig) -> TokenizedData:
@@ -112,16 +105,16 @@ def _tokenize(config: TextConfig, folder: Path) -> None:
     full: list[str] = []
     for split, all_texts in splits.items():
         texts = _first_texts(config, split, all_texts, notes)
-        sizes[split] = len(texts.labels)
+        sizes[split] = len(texts)
         ids, lengths = _open_ids(folder / f"{split}_input_ids.npy", sizes[split], config.max_length)
         for start in range(0, sizes[split], TEXTS_AT_A_TIME):
             chunk = slice(start, start + TEXTS_AT_A_TIME)
-            encoded = encode(tokenizer, texts.texts[chunk])
+            encoded = encode(tokenizer, [row.text for row in texts[chunk]])
             ids[chunk], lengths[chunk] = encoded["input_ids"], encoded["attention_mask"].sum(axis=1)
         ids.flush()
         np.save(folder / f"{split}_lengths.npy", lengths)
         class_numbers = {label: number for number, label in enumerate(labels)}
-        classes = np.array([class_numbers[label] for label in texts.labels], dtype=np.int64)
+        classes = np.array([class_numbers[label] for _, label in texts], dtype=np.int64)
         np.save(folder / f"{split}_labels.npy", classes)
         if full_rows := int((lengths == config.max_length).sum()):
             full.append(f"{full_rows} of {sizes[split]} texts of {split}")
@@ -138,16 +131,17 @@ def _open_ids(file: Path, texts: int, tokens: int) -> tuple[np.memmap, np.ndarra
     return ids, np.empty(texts, dtype=np.int64)
 
 
-def _first_texts(config: TextConfig, split: str, texts: LabelledTexts, notes: list[str]) -> LabelledTexts:
+def _first_texts(
+    config: TextConfig, split: str, texts: Sequence[LabelledText], notes: list[str]
+) -> Sequence[LabelledText]:
     """Return as many texts of a split as the configuration uses, and note how many there are."""
     limit = config.train_samples if split == "train" else config.val_samples
-    count = len(texts.labels)
+    count = len(texts)
     if not limit or limit >= count:
         return texts
-    selection = texts.select(range(limit))
-    _check_classes(config, split, selection.labels, texts.labels)
+    _check_classes(config, split, [row.label for row in texts[:limit]], [row.label for row in texts])
     notes.append(limited("texts", split, limit, count))
-    return selection
+    return texts[:limit]
 
 
 def _check_classes(config: TextConfig, split: str, first_labels: list[str], all_labels: list[str]) -> None:
@@ -174,42 +168,34 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> dict[str, np
     return {name: encoded[name] for name in ("input_ids", "attention_mask")}
 
 
-def _load_texts(config: TextConfig) -> tuple[dict[str, LabelledTexts], list[str], list[str]]:
+def _load_texts(config: TextConfig) -> tuple[dict[Split, Sequence[LabelledText]], list[str], list[str]]:
     """Return the splits (``train``, ``val``, and ``test`` if it is held out), the names of the classes, and remarks."""
     tables, notes = tables_of(config.data, _columns(config))
-    if not any(len(_column(config, table, config.text_column)) for table in tables.get("train", [])):
-        raise ValueError("there is nothing to train on; give a split or file 'train' with rows")
-    train = _labelled(config, tables["train"])
     notes += _parts_with_equal_rows(config, tables)
-    validation = next((name for name in VALIDATION_SPLITS if name in tables), None)
-    if validation is None:
-        rows = split_off(np.array(train.labels))
-        splits = {split: train.select(part) for split, part in zip(("train", "val"), rows, strict=True)}
-        notes.append("there is no validation part: a fifth of the texts of each class serves for it")
-    else:
-        splits = {"train": train, "val": _labelled(config, tables[validation])}
-        if validation == "test":
-            notes.append("there is no validation part: the test part serves for it")
-    labels = sorted(set(splits["train"].labels))
-    if len(labels) < 2:
+    parts = {"train": _labelled(config, tables.get("train", ()))}
+    labels = sorted({row.label for row in parts["train"]})
+    if len(labels) == 1:
         raise ValueError(
             f"the training texts have one class ({labels[0]}), and there is nothing to tell it from; give two or more"
         )
     spellings = Counter(_spelling(label) for label in labels)
     if alike := [repr(label) for label in labels if spellings[_spelling(label)] > 1]:
         notes.append(f"classes that may be the same, and are written differently: {', '.join(alike)}")
-    if not splits["val"].labels:
-        reason = (
-            "the validation split has no rows" if validation else "no class has three rows or more to take one from"
-        )
-        raise ValueError(f"there is nothing to validate on; {reason}")
-    if unseen := set(splits["val"].labels) - set(labels):
-        raise ValueError(f"classes {sorted(unseen)} are in the validation split and not in train")
-    if config.hold_out:
-        public_test = tables.get("test") if validation != "test" else None
-        splits |= _test_data(config, splits["val"], public_test, labels, notes)
-    different = {split: [compared(text) for text in part.texts] for split, part in splits.items()}
-    return splits, labels, [*notes, *shared_samples(different, "texts")]
+    validation = next((name for name in VALIDATION_PARTS if name in tables), None)
+    if validation is not None:
+        parts[validation] = _labelled(config, tables[validation])
+    if config.hold_out and validation == "validation" and "test" in tables:
+        try:
+            parts["test"] = _labelled(config, tables["test"])
+            if unseen := sorted({row.label for row in parts["test"]} - {*labels}):
+                raise ValueError(f"its class {unseen[0]!r} is not in train")
+        except ValueError as error:  # such as one without labels, as in many public benchmarks
+            parts.pop("test", None)
+            notes.append(f"the test part is left aside: {error}")
+    splits, remarks = divided(parts, "texts", hold_out=config.hold_out, class_of=lambda row: row.label)
+    if unseen := sorted({row.label for row in splits["val"]} - {*labels}):
+        raise ValueError(f"classes {unseen} are in the validation split and not in train")
+    return splits, labels, [*notes, *remarks]
 
 
 def _spelling(label: str) -> str:
@@ -229,45 +215,22 @@ def _parts_with_equal_rows(config: TextConfig, tables: Mapping[str, Sequence[Tab
             earlier_rows |= {*rows}
 
 
-def _test_data(
-    config: TextConfig, val: LabelledTexts, public_test: list[Table] | None, labels: list[str], notes: list[str]
-) -> dict[str, LabelledTexts]:
-    """Return held-out test data: a labelled test split, or else half of the validation data.
-
-    In the second case the result also has the other half as validation data. A test split without labels, as in many
-    public benchmarks, is left aside, and ``notes`` say why.
-    """
-    if public_test is not None:
-        try:
-            test = _labelled(config, public_test)
-            if unseen := sorted(set(test.labels) - set(labels)):
-                raise ValueError(f"its class {unseen[0]!r} is not in train")
-            return {"test": test}
-        except ValueError as error:
-            notes.append(f"the test part is left aside: {error}")
-    notes.append("half of the validation texts are held out for the confirmation")
-    classes = np.unique(val.labels, return_inverse=True)[1]
-    return {"val": val.select(rows_of("val", classes)), "test": val.select(rows_of("test", classes))}
-
-
-def _labelled(config: TextConfig, tables: list[Table]) -> LabelledTexts:
+def _labelled(config: TextConfig, tables: Sequence[Table]) -> list[LabelledText]:
     """Return the rows of a split.
 
     Raises:
         ValueError: A table lacks a column, or a row lacks a text or a class that can be used.
     """
-    texts: list[str] = []
-    labels: list[str] = []
+    rows: list[LabelledText] = []
     for table in tables:
         columns = [_column(config, table, name) for name in _columns(config)]
-        offset = len(labels)
-        for text, label in zip(*columns, strict=True):
+        for number, (text, label) in enumerate(zip(*columns, strict=True), 1):
             try:
-                texts.append(written(text, config.text_column, "a text"))
-                labels.append(_class_name(label, config.label_column))
-            except ValueError as error:  # noqa: PERF203
-                raise ValueError(f"row {len(labels) - offset + 1} of {table.place} (the first is 1) {error}") from error
-    return LabelledTexts(texts, labels)
+                text, label = written(text, config.text_column, "a text"), _class_name(label, config.label_column)
+            except ValueError as error:
+                raise ValueError(f"row {number} of {table.place} (the first is 1) {error}") from error
+            rows.append(LabelledText(text, label))
+    return rows
 
 
 def _columns(config: TextConfig) -> tuple[str, str]:

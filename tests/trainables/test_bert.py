@@ -210,7 +210,7 @@ def test_text_is_tokenized_once(configure: Configure, monkeypatch: pytest.Monkey
         (
             lambda p: write_csv(p, "train", [("a", "b"), ("c", "d")], "text,label"),
             {},
-            "there is nothing to validate on; no class has three rows or more to take one from",
+            "there is nothing to validate on; give more rows, or a split or file 'validation' with some",
         ),
         (
             lambda p: write_csv(p, "train", [("a", "b"), ("c", "b")], "text,label"),
