@@ -26,9 +26,6 @@ PEAK_LEARNING_RATE = "lr_peak"
 trial's batch size."""
 SAMPLES_PER_SECOND = "samples_per_s"
 """Training samples per second of all ranks since the last report, not counting compilations and the first step."""
-LAST_STEP_SAMPLES_PER_SECOND = "last_step_samples_per_s"
-"""Training samples per second of all ranks in the last step before the report, when the data loaders are full. Some
-published figures are measured this way."""
 TOKENS_PER_SECOND = "tokens_per_s"
 """Training tokens per second of all ranks since the last report, without padding: ``samples_per_s``, times the mean
 number of tokens in a sample."""

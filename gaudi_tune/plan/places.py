@@ -6,7 +6,6 @@ The checks only read. What cannot work raises a SweepError.
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -17,8 +16,6 @@ from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.private.mlflow_schema import VERSION_TABLE, schema_versions
 from gaudi_tune.show.trackers.store import STORE_URI, check_registry, check_tracking, database_file
 
-LEAST_FREE = 10 * 2**20
-"""Bytes that must be free in the storage and in a local tracking store: the first minutes of a sweep take that much."""
 LOCKED_FOR_S = 5.0
 """How long a check waits for a database that another process writes to."""
 
@@ -41,19 +38,13 @@ def check_places(experiment: Experiment, options: SweepOptions, uri: str, name: 
 
 
 def _check_writable(folder: Path, option: str) -> None:
-    """Check that a folder exists or can be made, that files can be made in it, and that the disk has room."""
+    """Check that a folder exists or can be made, and that files can be made in it."""
     existing = folder
     while not os.path.lexists(existing):
         existing = existing.parent
     if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
         problem = "you may not write to" if existing.is_dir() else "this is not a folder:"
         raise SweepError(f"{option}: {problem} {existing}; give a folder in which you may write")
-    free = shutil.disk_usage(existing).free
-    if free < LEAST_FREE:
-        raise SweepError(
-            f"{option}: {existing} has {free / 2**20:.1f} MB of free space, and a sweep needs at least "
-            f"{LEAST_FREE / 2**20:.0f} MB to begin; make room, or give another folder"
-        )
 
 
 def check_store(uri: str, experiment: str) -> None:

@@ -90,7 +90,6 @@ def _train(trial: _Trial) -> None:
                 names.LEARNING_RATE: trial.optimizer.param_groups[0]["lr"],
                 names.PEAK_LEARNING_RATE: config.peak_lr,
                 names.SAMPLES_PER_SECOND: config.batch_size / times.step_s,
-                names.LAST_STEP_SAMPLES_PER_SECOND: config.batch_size / times.last_step_s,
                 **trial.tokens_per_second(times.step_s),
                 names.TRAIN_SECONDS: times.total_s,
                 names.COMPILE_SECONDS: times.first_step_extra_s + compiling.seconds() - compiled_s,
@@ -195,8 +194,6 @@ class _Trial:
         end = min(self.steps, start + (self.config.eval_every or self.steps_per_epoch))
         timer = StepTimer(self.compiling.clock, self.device_type.synchronize)
         while self.steps_done < end:
-            if self.steps_done == end - 1:
-                timer.last_step_begins()
             batch = next(self._next_batches)
             with self.compiling.alone("training", batch):
                 self._step(batch, interval.loss_sum)

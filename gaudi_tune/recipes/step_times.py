@@ -21,8 +21,6 @@ class StepTimes(NamedTuple):
     """Seconds that the trial's first step took longer than the others; 0 if it is not among the steps."""
     step_s: float
     """Mean seconds of a step, without the trial's first one."""
-    last_step_s: float
-    """Seconds of the last step."""
 
 
 class _Moment(NamedTuple):
@@ -33,7 +31,7 @@ class _Moment(NamedTuple):
 class StepTimer:
     """Times steps on a clock that stands still during compilations.
 
-    It waits for the device only twice: after the trial's first step and before the last step until the report.
+    It waits for the device only once: after the trial's first step.
     """
 
     def __init__(
@@ -44,17 +42,12 @@ class StepTimer:
     ) -> None:
         """Begin to measure; ``synchronize`` waits until the device has finished its work."""
         self._clock, self._wall_clock, self._synchronize = clock, wall_clock, synchronize
-        self._start = self._first_step_end = self._last_step_start = self._moment()
+        self._start = self._first_step_end = self._moment()
 
     def first_step_has_ended(self) -> None:
         """Note that the trial's first step has ended."""
         self._synchronize()
         self._first_step_end = self._moment()
-
-    def last_step_begins(self) -> None:
-        """Note that the last step before the report begins."""
-        self._synchronize()
-        self._last_step_start = self._moment()
 
     def stop(self, steps: int) -> StepTimes:
         """Return the times of all steps; the device must have finished them."""
@@ -69,7 +62,6 @@ class StepTimer:
             total_s=end.clock_s - self._start.clock_s - extra_s,
             first_step_extra_s=extra_s,
             step_s=step_s,
-            last_step_s=_seconds(self._last_step_start, end),
         )
 
     def _moment(self) -> _Moment:

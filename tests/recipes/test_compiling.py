@@ -55,8 +55,6 @@ def test_a_throughput_comes_from_at_least_a_tenth_of_the_time(device: ParallelCo
     compiling = Compiling(SmallConfig(epochs=1), device, rank=0, world=1)
     timer = StepTimer(compiling.clock, device.synchronize)
     timer.first_step_has_ended()
-    timer.last_step_begins()
-    device.compile_graphs()  # by its own count, all of the last step is compilation
+    device.compile_graphs()  # by its own count, all of the second step is compilation
     times = timer.stop(steps=2)
-    assert times.last_step_s >= 0.1 * COMPILE_S
     assert times.step_s >= 0.1 * COMPILE_S

@@ -153,7 +153,8 @@ class MlflowTracker:
 
     def _put(self, record: records.Record) -> None:
         assert self._outbox is not None, "show() opens it when the sweep begins"
-        self._writer.submit(_write, self._outbox, record)
+        lost = errors_are_logged("a record for MLflow could not be written, and is lost")
+        self._writer.submit(lost(self._outbox.put), record)
 
     def _open(self, event: events.SweepBegan, state: SweepState) -> None:
         """Open the outbox, begin or continue the sweep's run, and begin to deliver."""
@@ -370,11 +371,6 @@ class MlflowTracker:
                 register=plan.options.register,
             )
         )
-
-
-def _write(outbox: Outbox, record: records.Record) -> None:
-    with errors_are_logged("a record for MLflow could not be written, and is lost"):
-        outbox.put(record)
 
 
 def _copy_run(outbox: Outbox, run: str, new_run: TrialRun, reports: int) -> None:

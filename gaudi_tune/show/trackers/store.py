@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.process import changed_environment
 from gaudi_tune.define.options import HOME
 from gaudi_tune.define.sweep_plan import Plan
 
@@ -22,10 +23,7 @@ STORE = HOME / "mlflow" / "store"
 """The default tracking store: an SQLite file and a folder of artifacts."""
 STORE_URI = f"sqlite:///{STORE / 'mlflow.db'}"
 SQLITE = "sqlite:///"
-IN_MEMORY = re.compile(
-    r"sqlite(\+\w+)?://(/?(\?.*)?|/(file:)?:memory:(\?.*)?|[^?]*\?(.*&)?(mode=memory|vfs=memdb)(&.*)?)",
-    re.IGNORECASE | re.DOTALL,
-)
+IN_MEMORY = re.compile(r"sqlite(\+\w+)?:///?(\?.*)?|sqlite.*(:memory:|\?.*mode=memory).*", re.IGNORECASE)
 """Matches addresses of databases that SQLite keeps in memory."""
 ANSWER_WITHIN_S = 8
 """How long a tracking server may take to answer the check before a sweep."""
@@ -162,22 +160,12 @@ def _without_retries(option: str, action: str) -> Iterator[None]:
 
     Any error becomes a SweepError of the option, which says that the store refuses the ``action``.
     """
-    from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT
-
-    limits = {MLFLOW_HTTP_REQUEST_MAX_RETRIES: 0, MLFLOW_HTTP_REQUEST_TIMEOUT: ANSWER_WITHIN_S}
-    earlier_values = {variable: os.environ.get(variable.name) for variable in limits}
-    for variable, value in limits.items():
-        variable.set(value)
-    try:
-        yield
-    except Exception as error:  # each kind of store fails in its own way: HTTP, SQL, an unknown scheme
-        raise SweepError(f"{option}: {_explain(error, action)}") from error
-    finally:
-        for variable, earlier_value in earlier_values.items():
-            if earlier_value is None:
-                variable.unset()
-            else:
-                variable.set(earlier_value)
+    limits = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": str(ANSWER_WITHIN_S)}
+    with changed_environment(limits):
+        try:
+            yield
+        except Exception as error:  # each kind of store fails in its own way: HTTP, SQL, an unknown scheme
+            raise SweepError(f"{option}: {_explain(error, action)}") from error
 
 
 def _explain(error: Exception, action: str) -> str:

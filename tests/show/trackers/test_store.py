@@ -120,7 +120,7 @@ def test_a_database_in_a_file_has_its_artifacts_beside_it() -> None:
     [
         "sqlite://", "sqlite:///:memory:", "sqlite:///", "sqlite:///:memory:?cache=shared", "sqlite+pysqlite://",
         "sqlite+pysqlite:///:memory:", "sqlite:///file::memory:?uri=true", "sqlite:///file:x?mode=memory&uri=true",
-        "SQLite:///?timeout=5", "sqlite:///file:%3Amemory%3A?uri=true", "sqlite:///file:/x?vfs=memdb&uri=true",
+        "SQLite:///?timeout=5", "sqlite:///file:%3Amemory%3A?uri=true",
     ],
 )  # fmt: skip
 def test_a_database_in_memory_is_no_store(uri: str) -> None:
