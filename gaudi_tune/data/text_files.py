@@ -194,11 +194,6 @@ def _read_json(file: Path, columns: Sequence[str]) -> tuple[list[str], dict[str,
         if not error.msg.startswith("Extra data"):
             raise
         return _read_json_lines(file, columns)
-    if isinstance(document, dict) and document and all(isinstance(column, list) for column in document.values()):
-        lengths = {name: len(column) for name, column in document.items()}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"the columns have different lengths: {lengths}")
-        return list(document), {name: document[name] for name in columns if name in document}
     rows = document if isinstance(document, list) else [document]
     return _columns_of(((f"row {number}", row) for number, row in enumerate(rows, 1)), columns)
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.sweep.record.trial_state import TrialState
@@ -33,8 +32,6 @@ class EarlyOrder(NamedTuple):
     """How many of them count as the best there."""
     kept: dict[int, int]
     """How many of these are among the best at each earlier step."""
-    correlation: dict[int, float]
-    """Spearman's rank correlation of the order at each earlier step with the order there."""
 
     def in_words(self, unit: str, rungs: Sequence[int]) -> str:
         """Return what the first rung keeps of the later best, and what to do if that is little; "" without rungs."""
@@ -71,21 +68,14 @@ def early_order(trials: Sequence[TrialState], objective: Objective) -> EarlyOrde
         return None
     best = math.ceil(len(compared) / BEST_SHARE)
     final = np.array([score_until(trial, until, objective) for trial in compared])
-    leaders, kept, correlation = set(np.argsort(-final, kind="stable")[:best].tolist()), {}, {}
+    leaders, kept = set(np.argsort(-final, kind="stable")[:best].tolist()), {}
     for step in steps[:: math.ceil(len(steps) / MAX_STEPS)]:
         early = np.array([score_until(trial, step, objective) for trial in compared])
         kept[step] = len(leaders & set(np.argsort(-early, kind="stable")[:best].tolist()))
-        correlation[step] = _rank_correlation(early, final)
-    return EarlyOrder(len(compared), until, best, kept, correlation)
+    return EarlyOrder(len(compared), until, best, kept)
 
 
 def score_until(trial: TrialState, step: int, objective: Objective) -> float:
     """Return the best score of a trial up to a step, or at its first report if that came later."""
     limit = max(step, min(trial.curve))
     return max(objective.score(value) for at, value in trial.curve.items() if at <= limit)
-
-
-def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
-    """Return Spearman's correlation, with the mean rank for ties; 0 if all values of one side are equal."""
-    ranks = [pd.Series(scores).rank() for scores in (one, other)]  # scipy.stats would take a second to import
-    return 0.0 if min(map(np.ptp, ranks)) == 0 else float(np.corrcoef(*ranks)[0, 1])

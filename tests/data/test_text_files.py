@@ -74,10 +74,6 @@ def write_json(file: Path, rows: list[Row]) -> None:
     file.write_text(json.dumps([{"text": text, "label": label} for text, label in rows]))
 
 
-def write_columns(file: Path, rows: list[Row]) -> None:
-    file.write_text(json.dumps({"text": [text for text, _ in rows], "label": [label for _, label in rows]}))
-
-
 def write_parquet(file: Path, rows: list[Row]) -> None:
     pq.write_table(pa.table({"text": [text for text, _ in rows], "label": [label for _, label in rows]}), file)
 
@@ -87,7 +83,6 @@ WRITERS: dict[str, Callable[[Path, list[Row]], None]] = {
     "a.tsv": lambda file, rows: write_csv(file, rows, "\t"),
     "a.jsonl": write_lines,
     "a.json": write_json,
-    "columns.json": write_columns,
     "a.parquet": write_parquet,
 }
 
@@ -248,7 +243,6 @@ LINE = '{"text": "a", "label": "b"}\n'
             '{"text": "a", "lable": 1}\n',
             r"there is no column 'label' in .*a.jsonl; the columns are text, lable",
         ),
-        ("a.json", '{"text": ["a"], "label": []}', r"the columns have different lengths: {'text': 1, 'label': 0}"),
         ("a.csv", "text,label\ngood, really,b\n", r"a.csv cannot be read .*line 2: there are 3 values, and 2 columns"),
         ("a.csv", 'text,label\n"good,b\nbad,b\n', r"a.csv cannot be read .*line 3: unexpected end of data"),
         ("a.csv", "text,label,text\na,b,c\n", r"a.csv has several columns named 'text'; rename all but the right one"),

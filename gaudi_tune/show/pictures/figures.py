@@ -203,8 +203,6 @@ def rungs(view: SweepView) -> go.Figure | None:
     figure, steps, unit = go.Figure(), list(order.kept), view.plan.budget.unit
     kept = [count / order.best for count in order.kept.values()]
     _add_line(figure, steps, kept, f"later best {order.best} that lead here")
-    correlations = list(order.correlation.values())
-    _add_line(figure, steps, correlations, "rank correlation", color=COLOURS["finished"])
     figure.update_traces(mode="lines+markers")
     for rung in view.plan.rungs:
         if rung in order.kept:
@@ -213,7 +211,7 @@ def rungs(view: SweepView) -> go.Figure | None:
     figure.update_xaxes(title=unit, rangemode="tozero")
     words = words or f"later is {unit} {order.until}, of {order.trials} trials"
     meta = f"{words[0].upper()}{words[1:]}. "
-    return figure.update_layout(yaxis={"range": [min(0.0, *correlations) - 0.05, 1.08], "tickformat": ".0%"}, meta=meta)
+    return figure.update_layout(yaxis={"range": [-0.05, 1.08], "tickformat": ".0%"}, meta=meta)
 
 
 def path(view: SweepView) -> go.Figure | None:

@@ -212,7 +212,7 @@ class MlflowTracker:
             elif isinstance(record, Update) and record.report:
                 run = self._runs.get(trial_in(record.run))
                 if run is not None and run.name == record.run:
-                    run.note(record)
+                    run.add(record)
         return has_begun
 
     def _run(self, trial: int) -> TrialRun:
@@ -258,8 +258,7 @@ class MlflowTracker:
         metrics = numbers_in({**new_best, **values, **changed_params}, self._names)
         tags = {name: value for name, value in changed_params.items() if isinstance(value, str)}
         record = Update(run=run.name, time_ms=time_ms, step=event.step, metrics=metrics, tags=tags, report=event.count)
-        if run.lacks(record):
-            run.note(record)
+        if run.add(record):
             self._put(record)
         self._report_standing(state, time_ms)
 

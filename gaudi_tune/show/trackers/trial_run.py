@@ -37,20 +37,15 @@ class TrialRun:
         """The number of the last report that it made with the parameters that it began with."""
         return self._reports.get(frozenset(), 0)
 
-    def lacks(self, report: Update) -> bool:
-        """Whether a report is new.
+    def add(self, report: Update) -> bool:
+        """Note a report, and return whether it is new.
 
         A trial that lost its workers repeats reports, which are left out. One that took over another's weights may also
         go back to an earlier step, but with another configuration, and its reports are new.
         """
-        return report.report > self._reports.get(_clone_of(report.metrics), 0)
-
-    def note(self, report: Update) -> None:
-        """Note that the outbox has a report."""
-        self.step = max(self.step, report.step)
-        self._reports[_clone_of(report.metrics)] = report.report
-
-
-def _clone_of(metrics: Mapping[str, float]) -> Clone:
-    """Return which clone a trial was when it reported these metrics."""
-    return frozenset(entry for entry in metrics.items() if entry[0].startswith(PARAM_METRIC_PREFIX))
+        clone = frozenset(entry for entry in report.metrics.items() if entry[0].startswith(PARAM_METRIC_PREFIX))
+        is_new = report.report > self._reports.get(clone, 0)
+        if is_new:
+            self.step = max(self.step, report.step)
+            self._reports[clone] = report.report
+        return is_new
