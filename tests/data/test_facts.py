@@ -17,7 +17,7 @@ def images_in(root: Path, **per_split: int) -> ImageConfig:
             folder = root / split / label
             folder.mkdir(parents=True)
             for number in range(count):
-                Image.new("RGB", (10, 8), (20 * number, 0, 0)).save(folder / f"{number}.png")
+                Image.new("RGB", (10, 8), (20 * number, len(split), ord(label[0]))).save(folder / f"{number}.png")
     hyperparameters = {"epochs": 1, "lr": 0.1, "momentum": 0.9, "weight_decay": 0.0, "warmup": 0.0, "batch_size": 2}
     return ImageConfig.from_dict({"data": str(root), "image_size": 16, **hyperparameters})
 
