@@ -387,10 +387,8 @@ def test_a_stopped_trial_stands_where_it_was_stopped(tmp_path: Path) -> None:
 
 def test_a_field_has_choices_or_the_range_of_each_branch() -> None:
     fields = fields_of(EXPERIMENT.for_recipe("sample", 1).search_space)
-    assert fields["batch_size"] == {"words": "one of 8, 16, 32", "choices": [8, 16, 32]}
+    assert fields["optimizer"]["choices"] == ["sgd", "adamw"]
     assert fields["warmup"] == {"words": "0 to 0.2", "choices": None}
     assert fields["lr"]["choices"] is None
-    assert {"0.001 to 0.1, logarithmic (sgd)", "0.0001 to 0.01, logarithmic (adamw)"} == {
-        *fields["lr"]["words"].split(", or ")
-    }
-    assert fields["momentum"]["choices"] == ["", 0.8, 0.9, 0.95, 0.98]  # only sgd has one
+    assert all(f"logarithmic ({branch})" in fields["lr"]["words"] for branch in ("sgd", "adamw"))
+    assert fields["momentum"]["choices"][0] == ""  # only sgd has one
