@@ -2,7 +2,7 @@
 
 full: bert-base-cased on the first 1,000 Yelp reviews, 5 stars, 10 epochs a trial. The published run on 2 HPUs took
 3 min 53 s and reported no accuracy. sample: a BERT of 2 layers on sentences of five libraries' docstrings, labelled by
-library, 6 epochs a trial; chance is 0.2, the hyperparameters of BERT's own training reach 0.38, the best trial 0.7.
+library, 6 epochs a trial; chance is 0.2, the hyperparameters of BERT's own training reach 0.37, the best trial 0.7.
 """
 
 from gaudi_tune import Budget, Experiment, Recipe, main
