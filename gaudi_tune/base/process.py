@@ -6,29 +6,16 @@ import gc
 import importlib.metadata
 import io
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-MIN_WIDTH = 40
-"""Characters of a line that help and tables need: in less than ten, they would be laid out without an end."""
 PACKAGES = ("torch", "torchvision", "habana-torch-plugin", "ray", "optuna", "mlflow", "transformers")
 """The packages on whose versions results depend."""
 
 
 def prepare_terminal() -> None:
-    """Have this process print to any terminal without an error.
-
-    It prints "?" for each character that the terminal's encoding lacks, nothing where a standard file is closed, and
-    for lines of some length.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
-    width = shutil.get_terminal_size().columns
-    if width < MIN_WIDTH:
-        os.environ["COLUMNS"] = str(MIN_WIDTH)
+    """Have this process print to any terminal without an error: "?" for each character that its encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,16 +13,12 @@ MAX_LINE = 1_000
 """Most characters of an error's last line, which is shown in lists."""
 MAX_CHOICE = 200
 """Most characters of a hyperparameter's value, which is shown in lines with others."""
-LONG_INTEGER = 10**20
-"""Integers from here on are shown as floats are."""
 
 
 def format_value(value: object, digits: int = 4) -> str:
     """Return a value for people: floats with this many significant digits, None as nothing, a pair as a range."""
     if isinstance(value, tuple):
         return " to ".join(format_value(bound, digits) for bound in value)
-    if isinstance(value, int) and abs(value) >= LONG_INTEGER:
-        return f"{Decimal(value):.{digits}g}"  # which may be beyond the largest float
     return "" if value is None else f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 

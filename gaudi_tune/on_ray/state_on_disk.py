@@ -129,7 +129,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
             self._proposer.record.unlogged |= unlogged
 
         self._undo, self._logged_trials = undo, dict(trials)
-        self._state.forget_changes()
+        self._state.changed.clear()
         self._proposer.record.unlogged.clear()
 
     def snapshot(self, numbers: Set[int] | None = None) -> dict[str, Any]:

@@ -25,21 +25,6 @@ def test_a_notebook_s_output_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> N
     print("1 … 9")
 
 
-@pytest.mark.parametrize(("columns", "width"), [("1", "40"), ("132", "132")])
-def test_lines_have_some_length(columns: str, width: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
-    prepare_terminal()
-    assert os.environ["COLUMNS"] == width
-
-
-def test_a_closed_output_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", None)
-    prepare_terminal()
-    print("no one reads this", flush=True)
-    with sys.stdout as stdout:
-        assert stdout.name == os.devnull
-
-
 def test_variables_are_changed_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIVEN", "given")
     monkeypatch.delenv("NEW", raising=False)

@@ -47,8 +47,6 @@ def test_a_score_is_shown_in_a_few_characters(value: float, shown: str) -> None:
 def test_a_value_is_shown_in_a_few_characters() -> None:
     assert format_value(0.1 + 0.2) == "0.3"
     assert format_value(2**63) == "9223372036854775808"
-    assert format_value(10**400) == "1.000e+400"
-    assert format_value(-(10**5000)) == "-1.000e+5000"
     assert len(last_line("ValueError: " + 10**6 * "y")) < 1_100
 
 

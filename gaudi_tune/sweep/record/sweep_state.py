@@ -70,7 +70,7 @@ class SweepState(RankedTrials):
         self.open_trials: dict[int, TrialState] = {}
         """The trials that have not ended, few of perhaps ten thousand."""
         self.changed: set[int] = set()
-        """Numbers of the trials that have changed since :meth:`forget_changes`."""
+        """Numbers of the trials that have changed. Who writes a snapshot clears it."""
         self.since_best: set[int] = set()
         """The trials of the search that have paused or ended since the front last got a new point. A trial that had
         paused before does not count when it ends."""
@@ -155,15 +155,12 @@ class SweepState(RankedTrials):
         return self.trials.get(1) if self._has_baseline else None
 
     def counts(self) -> Counter[events.Status]:
-        """Return how many trials have ended, by outcome, in the order in which an outcome was first seen."""
+        """Return how many trials have ended, by outcome, in the order in which one was first seen."""
         return +self._outcomes
 
     def seconds_each(self, trials: Collection[TrialState] | None = None) -> float | None:
-        """Return the seconds that a group needs for an epoch or a step, on average over some trials, or over all.
-
-        Returns:
-            None before a trial has reported.
-        """
+        """Return the seconds that a group needs for an epoch or a step, on average over some trials, or over all; None
+        before one has reported."""
         trials = self.trials.values() if trials is None else trials
         steps, seconds_by_trial = sum(trial.step for trial in trials), self.device_time.by_trial
         timed = [seconds_by_trial[trial.number] for trial in trials if trial.number in seconds_by_trial]
@@ -172,10 +169,7 @@ class SweepState(RankedTrials):
 
     @property
     def to_confirm(self) -> list[TrialState]:
-        """The trials to be trained again as the search stands: the baseline, if there is one, and the best others.
-
-        The others are in the order of :meth:`ranked`.
-        """
+        """The trials to be trained again as the search stands: the baseline, if there is one, then the best others."""
         if not self._first_seeds:
             return []
         ranked = self.ranked([trial for trial in self.searched if trial.can_be_confirmed])
@@ -187,10 +181,14 @@ class SweepState(RankedTrials):
         """How often each of these is trained again as the confirmation stands; 0 for no confirmation."""
         if self.looks == 1 or not self._search_is_over:
             return self._first_seeds
+        return self._seeds_of(self.to_confirm)
+
+    def _seeds_of(self, to_confirm: Sequence[TrialState]) -> int:
+        """Return the same, once the search is over."""
         first: list[TrialState] = []
-        for searched in self.to_confirm:
+        for searched in to_confirm:
             first += [trial for trial in self.trials.values() if trial.confirms == searched.number][: self._first_seeds]
-        if len(first) < self._first_seeds * len(self.to_confirm) or not all(trial.has_ended for trial in first):
+        if len(first) < self._first_seeds * len(to_confirm) or not all(trial.has_ended for trial in first):
             return self._first_seeds
         gain = self.gain(confirmed_scores(first)[1])
         return self.most_seeds if gain is not None and gain.is_open else self._first_seeds
@@ -212,8 +210,10 @@ class SweepState(RankedTrials):
         if not self._search_is_over:
             return self.num_trials + self._first_seeds * (self._has_baseline + self.confirm)
         # Trials that were the best before more were added have been confirmed, too.
-        trained, seeds = Counter(trial.confirms for trial in self.trials.values() if trial.confirms), self.seeds
-        due = sum(max(seeds, trained.pop(trial.number, 0)) for trial in self.to_confirm)
+        trained = Counter(trial.confirms for trial in self.trials.values() if trial.confirms)
+        to_confirm = self.to_confirm  # which ranks all trials
+        seeds = self._seeds_of(to_confirm) if self.looks > 1 else self._first_seeds
+        due = sum(max(seeds, trained.pop(trial.number, 0)) for trial in to_confirm)
         return self.num_trials + due + trained.total()
 
     @property
@@ -277,10 +277,6 @@ class SweepState(RankedTrials):
             TRIALS: {n: trial.snapshot() for n, trial in self.trials.items() if numbers is None or n in numbers},
         }
         return {"sweep": sweep, "device_time": self.device_time.snapshot(numbers)}
-
-    def forget_changes(self) -> None:
-        """Note that a snapshot with all changes is on disk."""
-        self.changed.clear()
 
     def restore(self, parts: Mapping[str, Mapping[str, Any]]) -> None:
         """Take over a :meth:`snapshot` of all trials, before the first event.
