@@ -34,42 +34,37 @@ def check_metrics(metrics: Mapping[str, Any], objectives: Sequence[str], unit: s
     Raises:
         WorkerRaisedError: The message names the entry, its value and the fix.
     """
-    problem = _problem_of(metrics, objectives, unit)
-    if problem is not None:
-        raise unusable_report(problem)
-
-
-def _problem_of(metrics: Mapping[str, Any], objectives: Sequence[str], unit: str) -> str | None:
-    """Return what is wrong with a report, in words; None if a sweep can use it."""
     for metric in objectives:
         if metric not in metrics:
             reported = [name for name in metrics if name not in names.NOT_OBJECTIVES and not name.startswith(PREFIX)]
-            return _missing(metric, reported)
+            raise unusable_report(_missing(metric, reported))
         if not isinstance(metrics[metric], Real):
             shown = short_repr(metrics[metric])
-            return f"{metric!r}, which the experiment asks for, must be a number, but this one has {shown}"
+            raise unusable_report(
+                f"{metric!r}, which the experiment asks for, must be a number, but this one has {shown}"
+            )
     if unit in metrics and not (isinstance(metrics[unit], Real) and 0 < float(metrics[unit]) <= MAX_PROGRESS):
-        return (
+        raise unusable_report(
             f"{unit!r} must be the {unit}s finished, a finite number above 0, but this one has "
             f"{short_repr(metrics[unit])}; "
             f"report {unit} + 1 where the loop counts from 0, or leave {unit!r} out: reports are counted then"
         )
     for name, value in metrics.items():
         if name == names.OURS or name.startswith(names.PREFIX):
-            return f"{name!r} is a name that the sweep sets itself; report it under another name"
+            raise unusable_report(f"{name!r} is a name that the sweep sets itself; report it under another name")
         if name.startswith(names.CONSTRAINT_PREFIX) and not isinstance(value, Real):
-            return (
+            raise unusable_report(
                 f"{name!r} must be a number, above 0 where it is violated, but this one has {short_repr(value)}; "
                 f"leave it out where it is not known"
             )
         if name in names.TIME_METRICS and not (isinstance(value, Real) and abs(float(value)) <= MAX_SECONDS):
-            return (
+            raise unusable_report(
                 f"{name!r} is read as a time, and must be a finite number of seconds, but this one has "
                 f"{short_repr(value)}; leave it out where it is not known, or give it another name"
             )
         if name in (*names.DEVICE_COUNTS, *COUNTED_BY_TUNE) and not isinstance(value, Real):
-            return f"{name!r} is counted, and must be a number, but this one has {short_repr(value)}; rename it"
-    return None
+            shown = short_repr(value)
+            raise unusable_report(f"{name!r} is counted, and must be a number, but this one has {shown}; rename it")
 
 
 def _missing(metric: str, reported: Sequence[str]) -> str:
