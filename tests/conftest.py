@@ -1,13 +1,12 @@
 """What tests share: one Ray, one MLflow store, a team's server, sample data, a small trial of BERT; and what is quick.
 
 A test that starts Ray has the mark ``workers``, one that starts another process ``processes``. Fixtures of ``STARTERS``
-give it; a test or file that starts one itself says so. The others are the quick tests, of ``make check``: one that
-starts a process all the same fails.
+give it; a test or file that starts one itself says so, and ``own_ray`` if that Ray is its own. The others are the quick
+tests, of ``make check``: one that starts a process all the same fails.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -24,13 +23,8 @@ import setuptools  # noqa: F401  (before anything imports Python's own distutils
 import torch  # noqa: F401  (its first import starts ldconfig, which no quick test may)
 
 from experiments.tune_bert import sample_settings
-from gaudi_tune.base.process import temporary_environment
-from gaudi_tune.define.options import PROJECT_ROOT
-from gaudi_tune.on_ray.local_ray import ENVIRONMENT
-from gaudi_tune.private.fork_server import ForkServer
-from gaudi_tune.private.ray_core import lean_ray
-from gaudi_tune.private.setup_worker import FORK_SERVER
 from search_spaces.bert import BASELINE
+from tests.helpers.forking_ray import forking_ray
 from tests.helpers.host import Host
 from tests.helpers.team_server import PASSWORDS, Bucket, TeamServer, sign_in, team_server
 from tests.helpers.webhook import Webhook
@@ -106,17 +100,8 @@ def tracking_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def ray_here() -> Iterator[None]:
     """One Ray with 2 CPUs for all tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        for variable, value in ENVIRONMENT.items():
-            patch.setenv(variable, value)
-        patch.setenv("PYTHONPATH", str(PROJECT_ROOT))  # workers import the loops in tests.helpers.loops
-        modules = ["torchvision", "transformers.modeling_utils", "evaluate"]
-        fork_server = ForkServer(modules, {**os.environ, "OMP_NUM_THREADS": "1"})
-        with temporary_environment({FORK_SERVER: fork_server.address}), lean_ray():
-            ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    with forking_ray(2, ["torchvision", "transformers.modeling_utils", "evaluate"]):
         yield
-        ray.shutdown()
-        fork_server.end()
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from tests.helpers.stand_in_hpu import output_of, ownerships, start
 pytestmark = [pytest.mark.workers, pytest.mark.own_ray]
 
 CODE = """
-import json, sys, time
+import json, os, sys, time
 from contextlib import nullcontext
 from pathlib import Path
 import ray
@@ -25,11 +25,16 @@ from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.base.place import Place
 from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.group.trainer import WorkerGroupSpec
+from gaudi_tune.private.fork_server import ForkServer
+from gaudi_tune.private.ray_core import lean_ray, logs_folder
+from gaudi_tune.private.setup_worker import FORK_SERVER
 
-ray.init("local", num_cpus=2, include_dashboard=False)
-spec = WorkerGroupSpec(
-    train_loop=any_loop, num_workers=1, device=DEVICE_TYPES["hpu"], storage=sys.argv[0] + "/storage"
-)
+hpu = DEVICE_TYPES["hpu"]
+forks = ForkServer(hpu.imports, {**os.environ, **hpu.worker_environment()})  # as a sweep starts one
+os.environ[FORK_SERVER] = forks.address
+with lean_ray():
+    ray.init("local", num_cpus=2, include_dashboard=False)
+spec = WorkerGroupSpec(train_loop=any_loop, num_workers=1, device=hpu, storage=sys.argv[0] + "/storage")
 sizes = (1, 0), (500, 1), (1, 0), (300, 0), (1, 0), (1, 0)
 trials = [{"loop": "leaking", "megabytes": size, "frees": frees} for size, frees in sizes]
 
@@ -63,7 +68,9 @@ log, until = Path(sys.argv[0], "acquisitions.jsonl"), time.monotonic() + 60
 # Ray says that an actor has ended before its process does; and one of the processes of HOLD was killed.
 while (noted := log.read_text()).count("released") < noted.count("acquired") - 1 and time.monotonic() < until:
     time.sleep(0.1)
+print(*(file.read_text() for file in Path(logs_folder()).glob("worker-*")))
 ray.shutdown()
+forks.end()
 said = {
     "pids": [result["worker_pid"] for result in results],
     "variables": [results[-1][name] for name in HABANAS],

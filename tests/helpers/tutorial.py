@@ -8,17 +8,12 @@ In an empty folder, with the checkout as PYTHONPATH::
 from __future__ import annotations
 
 import json
-import logging
 import re
 from pathlib import Path
 
-import pytest
-import ray
-
 from gaudi_tune.define.options import PROJECT_ROOT
-from gaudi_tune.on_ray.local_ray import ENVIRONMENT
-from gaudi_tune.private.ray_core import lean_ray
 from tests.helpers.commands import run
+from tests.helpers.forking_ray import forking_ray
 
 PAGE = PROJECT_ROOT / "docs" / "tutorial.md"
 FILE = re.compile(r"`([\w.]+)`:\n\n```(?:python|toml)\n(.*?)```", re.DOTALL)
@@ -41,16 +36,5 @@ def commands() -> list[str]:
 def main(trials_at_a_time: int) -> None:
     """Do all that the page says in the current folder, with one Ray; printed.json has what each command printed."""
     write_files(Path())
-    with pytest.MonkeyPatch.context() as patch:
-        for variable, value in ENVIRONMENT.items():
-            patch.setenv(variable, value)
-        with lean_ray():
-            ray.init(
-                "local",
-                num_cpus=trials_at_a_time,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
+    with forking_ray(trials_at_a_time, ["sklearn.datasets"]):
         Path("printed.json").write_text(json.dumps({command: run(command) for command in commands()}))
-        ray.shutdown()
