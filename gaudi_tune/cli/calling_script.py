@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 
@@ -22,6 +23,15 @@ def calling_script() -> Mapping[str, Any]:
 def command_of(script: Mapping[str, Any]) -> list[str]:
     """Return the command that started a script, without its arguments."""
     spec = script.get("__spec__")
-    if spec is None:
+    if spec is None or spec.name == "__main__":  # a file, or a folder or an archive with a __main__.py
         return ["python", sys.argv[0]]
     return ["python", "-m", spec.name.removesuffix(".__main__")]
+
+
+def source_of(script: Mapping[str, Any]) -> bytes | None:
+    """Return the text of a script, which may be in a zip archive; None if there is none, as in a notebook."""
+    path = Path(str(script.get("__file__") or ""))
+    if path.is_file():
+        return path.read_bytes()
+    in_archive: bytes | None = getattr(script.get("__loader__"), "get_data", lambda path: None)(str(path))
+    return in_archive

@@ -11,10 +11,10 @@ from typing import Any
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.cli import experiment_script
-from gaudi_tune.cli.calling_script import calling_script
+from gaudi_tune.cli.calling_script import calling_script, source_of
 from gaudi_tune.cli.command_line import main, print_error
 from gaudi_tune.define.budget import Budget
-from gaudi_tune.define.experiment import Experiment, as_name
+from gaudi_tune.define.experiment import Experiment, name_of_script
 from gaudi_tune.define.objective import Mode
 from gaudi_tune.define.search_space import SearchSpace, SpaceFunction
 from gaudi_tune.training.script_loop import config_of_trial, run_script
@@ -69,13 +69,14 @@ def tune_script(
         if isinstance(epochs, int) and epochs > 0:
             fields.setdefault("budget", Budget(epochs=epochs))
     script = calling_script()
-    if not script.get("__file__"):
+    source = source_of(script)
+    if source is None:
         raise SweepError(
             "tune_script() needs a script to tune, and there is none here; in a notebook, give build_tuner a train loop"
         )
-    path, package = Path(str(script["__file__"])), script.get("__package__")
-    loop = partial(run_script, path=str(path.resolve()), source=path.read_bytes(), package=package)
-    fields.setdefault("name", as_name(path.stem if path.stem != "__main__" else path.parent.name))
+    path, package = str(script["__file__"]), script.get("__package__")
+    loop = partial(run_script, path=str(Path(path).resolve()), source=source, package=package)
+    fields.setdefault("name", name_of_script(path))
     try:
         experiment = Experiment(train_loop=loop, space=space, metric=metric, mode=mode, **fields)
     except SweepError as error:

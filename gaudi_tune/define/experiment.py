@@ -386,7 +386,13 @@ def _name_of(train_loop: TrainLoop) -> str:
         return as_name(module.rpartition(".")[2])
     script = getattr(function, "__globals__", {}).get("__file__")  # under a profiler another than that of __main__
     script = script or getattr(sys.modules["__main__"], "__file__", None)
-    return as_name(Path(script).stem if script else getattr(function, "__name__", type(function).__name__))
+    return name_of_script(script) if script else as_name(getattr(function, "__name__", type(function).__name__))
+
+
+def name_of_script(script: str) -> str:
+    """Return an experiment's name: that of its script, or of the folder or the archive with a ``__main__.py``."""
+    path = Path(script)
+    return as_name((path.parent if path.stem == "__main__" else path).stem)
 
 
 def as_name(text: str) -> str:

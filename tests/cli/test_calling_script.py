@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,13 +35,16 @@ if __name__ == "__main__":
         (TUNED, "train.py", ["-m", "cProfile", "-o", "profile", "train.py"], "train"),
         (LOOP, "train.py", ["-m", "cProfile", "-o", "profile", "train.py"], "train"),
         (TUNED, "latin.py", ["latin.py"], "latin"),
+        (LOOP, "app/__main__.py", ["app"], "app"),
+        (TUNED, "app/__main__.py", ["app.zip"], "app"),
     ],
-    ids=["module", "profiled", "profiled main", "latin"],
+    ids=["module", "profiled", "profiled main", "latin", "folder", "archive"],
 )
 def test_the_script_itself_is_tuned(text: str, file: str, how: list[str], name: str, tmp_path: Path) -> None:
     script = tmp_path / file
     script.parent.mkdir(exist_ok=True)
     script.write_bytes(f"# -*- coding: latin-1 -*-\n# é{text}".encode("latin-1"))
+    shutil.make_archive(str(tmp_path / "app"), "zip", script.parent)
     ran = subprocess.run(
         [sys.executable, *how, "--dry-run", "--device", "cpu"],
         cwd=tmp_path,
@@ -67,5 +71,6 @@ def test_a_module_is_started_again_as_one(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("sys.argv", ["there/train.py", "--epochs", "3"])
     assert command_of({"__spec__": None}) == ["python", "there/train.py"]
     spec = type(sys.__spec__)
+    assert command_of({"__spec__": spec("__main__", None)}) == ["python", "there/train.py"]
     assert command_of({"__spec__": spec("pkg.train", None)}) == ["python", "-m", "pkg.train"]
     assert command_of({"__spec__": spec("pkg.__main__", None)}) == ["python", "-m", "pkg"]
