@@ -344,7 +344,9 @@ class WarmTrainable(tune.Trainable):
         self._begin(self.trial_config)
         self._choose_checkpoint(Path(checkpoint_dir), self.iteration)
         if Path(checkpoint_dir).parent != self._trial_folder:
-            drop_between(self._trial_folder)  # the trial goes on as a clone of another one
+            # It goes on as a clone of another one, whose reports after this checkpoint it makes anew.
+            drop_between(self._trial_folder)
+            set_iteration(self, self._saved_at - self._saved_behind)
 
     def _choose_checkpoint(self, checkpoint: Path, report: int) -> None:
         """Choose the checkpoint to start from: this one, an older one if this one is torn, or none."""

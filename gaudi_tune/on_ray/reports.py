@@ -48,7 +48,7 @@ class Reports:
         self._plan, self._state, self._proposer, self._announcer = plan, state, proposer, announcer
         self._early_end, self._growth = early_end, growth
         self._stopping, self._user_stop = stopping, user_stop
-        self._warned_of_starting_over = False
+        self._warned_of_starting_over = self._loop_saves = False
         self._warned_of_new_workers: set[str] = set()
 
     def handle(self, scheduler: SweepScheduler, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
@@ -58,15 +58,16 @@ class Reports:
         reported = self._as_event(trial, result, report)
         self._state.apply(reported)
         self._explain_new_workers(number, report.new_workers)
-        saves = report.behind is not None
-        if report.starts_over and scheduler.needs_checkpoints and (saves or scheduler.pauses_now(trial, result)):
-            self._judge_starting_over(scheduler, saves)
+        if report.behind is not None:
+            self._loop_saves = True
+            if report.starts_over:
+                self._judge_starting_over(scheduler)
         decision, answer = self._decide(scheduler, tune_controller, trial, result, report, reported)
         decided = events.Decided(trial=number, decision=decision)
         self._state.apply(decided)
-        # A loop may save with every second report. Only when a trial ends or pauses is it known that it has not saved.
-        if report.starts_over and not scheduler.needs_checkpoints and (saves or decision.verdict != "continue"):
-            self._judge_starting_over(scheduler, saves)
+        # A loop may save with every third report. Only when a trial ends or pauses is it known that it has not saved.
+        if report.starts_over and not self._loop_saves and decision.verdict != "continue":
+            self._judge_starting_over(scheduler)
         # The study has the report before the next proposal, which Tune may ask for in this step.
         self._proposer.reported(self._state.trials[number])
         # Devices move only to a trial that continues, and that can continue from a checkpoint.
@@ -139,12 +140,12 @@ class Reports:
             behind=report.behind,
         )
 
-    def _judge_starting_over(self, scheduler: SweepScheduler, saves: bool) -> None:
+    def _judge_starting_over(self, scheduler: SweepScheduler) -> None:
         """Warn once, or end a sweep that cannot do without, when a train loop does not begin with its checkpoint."""
         if self._warned_of_starting_over:
             return
         self._warned_of_starting_over = True
-        if saves:
+        if self._loop_saves:
             problem, fix = "the train loop does not ask for its checkpoint", "begin it with get_checkpoint()"
         else:
             problem = "the train loop has saved no checkpoint yet"
@@ -156,7 +157,7 @@ class Reports:
             self._early_end.ask(events.Ending(reason, status=1, at_once=True))
             return
         pauses = "weak trials end and do not wait, and " if scheduler.policy.pauses else ""
-        model = "" if saves else "no model is kept, "
+        model = "" if self._loop_saves else "no model is kept, "
         logger.warning("%s: %s%sa trial that is interrupted begins again. %s", problem, model, pauses, fix.capitalize())
 
     def _explain_new_workers(self, number: int, reason: str) -> None:

@@ -92,10 +92,6 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         """Whether the sweep cannot go on with a train loop that begins again after a pause."""
         return False
 
-    def pauses_now(self, trial: Trial, result: Mapping[str, Any]) -> bool:
-        """Whether a trial may pause after this result."""
-        return True
-
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Return what follows from a result. Tune calls this before it calls the searcher and the callbacks."""
         return self._reported(self, tune_controller, trial, result)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +68,6 @@ def longest_trial(scheduler: TrialScheduler) -> float | None:
     """Return the ``max_t`` of a scheduler of Ray's; None if it has none."""
     longest: float | None = getattr(scheduler, "_max_t_attr", getattr(scheduler, "_max_t", None))
     return longest
-
-
-def exchange_is_due(scheduler: PopulationBasedTraining, trial: Trial, result: Mapping[str, Any]) -> bool:
-    """Whether a population may take over this trial, or change it, after this result."""
-    time, last_time = result.get(scheduler._time_attr, 0), scheduler._trial_state[trial].last_perturbation_time
-    return bool(time >= scheduler._burn_in_period and time - last_time >= scheduler._perturbation_interval)
 
 
 def resources_of(trainable: Any) -> Any:

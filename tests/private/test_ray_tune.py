@@ -218,9 +218,6 @@ def test_pbt_refuses_a_searcher_and_has_a_state_for_each_trial_that_it_is_given(
     assert vars(state).keys() - set(ray_objects.PBT_STATE) == {"orig_tag", "last_checkpoint"}
     state.last_train_time = 3
     assert scheduler._trial_state[trial].last_train_time == 3
-    state.last_perturbation_time = 60.0
-    due = [ray_objects.exchange_is_due(scheduler, trial, {"time_total_s": time}) for time in (60.0, 119.0, 120.0)]
-    assert due == [False, False, True]
 
 
 def test_tune_begins_the_tag_of_a_trial_with_its_number() -> None:

@@ -20,7 +20,6 @@ from gaudi_tune.on_ray.given.guarded import Guarded
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.private.ray_objects import (
     PBT_STATE,
-    exchange_is_due,
     keeps_state,
     pbt_states,
     restore,
@@ -65,11 +64,6 @@ class RayScheduler(SweepScheduler):
         """Whether trials pause as a matter of course, so that they must continue from checkpoints."""
         return self.policy.clones or isinstance(self.ray, HyperBandScheduler)
 
-    @override
-    def pauses_now(self, trial: Trial, result: Mapping[str, Any]) -> bool:
-        """Whether a trial may pause after this result: a population exchanges its trials now and then."""
-        return not self.policy.clones or exchange_is_due(self.ray, trial, result)
-
     def _for_ray(self, tune_controller: Any) -> ForScheduler:
         return ForScheduler(tune_controller, self)
 
@@ -77,8 +71,13 @@ class RayScheduler(SweepScheduler):
     def decide(
         self, tune_controller: Any, trial: Trial, result: dict[str, Any], report: Reported
     ) -> tuple[Decision, str]:
-        """Ask Ray's scheduler. One of a population pauses a trial itself to make it a clone, and answers NOOP."""
+        """Ask Ray's scheduler. One of a population pauses a trial itself to make it a clone, and answers NOOP.
+
+        It would have each trial saved that it compares, so one that has nothing to save yet is compared later.
+        """
         self._paused_before = [paused_trial for paused_trial in self._paused_before if paused_trial is not trial]
+        if self.policy.clones and report.behind is None:
+            return CONTINUE, TrialScheduler.CONTINUE
         answer = self.ray.on_trial_result(self._for_ray(tune_controller), trial, result)
         if answer == TrialScheduler.STOP:
             return Decision("stopped early", self._reason), answer

@@ -11,6 +11,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -147,6 +148,8 @@ class RealActors(Groups):
         """What the loops themselves wrote down: for each trial, its reports by their number."""
         self.clones = False
         """Whether trials continue from checkpoints of others."""
+        self._saved: dict[TrialActor | None, Any] = {}
+        """The last checkpoint of each actor, for which a population waits while it is written."""
         self.asked: dict[int, Callable[[], Any]] = {}
         """What a person does after how many events."""
 
@@ -194,7 +197,8 @@ class RealActors(Groups):
             elif on_error is not None:
                 on_error(tracked, answer.error)
 
-        return super().schedule_actor_task(tracked_actor, method_name, args, kwargs, told, on_error, _return_future)
+        super().schedule_actor_task(tracked_actor, method_name, args, kwargs, told, on_error, _return_future)
+        return partial(self._saved.get, self._actors.get(tracked_actor))
 
     def _call(self, takes: float, actor: TrialActor, function: Callable[[], Any]) -> None:
         try:
@@ -210,7 +214,13 @@ class RealActors(Groups):
 
     def _do_save(self, actor: TrialActor) -> None:
         actor.saved_at = actor.epoch
-        self._call(0.2, actor, actor.trainable.save)  # type: ignore[attr-defined]
+
+        def save() -> Any:
+            self._saved[actor] = None
+            self._saved[actor] = actor.trainable.save()  # type: ignore[attr-defined]
+            return self._saved[actor]
+
+        self._call(0.2, actor, save)
 
     def _do_restore(self, actor: TrialActor, saved: Any) -> None:
         actor.begin(actor.config, saved.metrics["training_iteration"])

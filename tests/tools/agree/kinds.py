@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 from ray import tune
+from ray.train._internal.session import _FutureTrainingResult
 from ray.tune.schedulers import ASHAScheduler, HyperBandForBOHB, MedianStoppingRule, PopulationBasedTraining
 from ray.tune.schedulers.pb2 import PB2
 from ray.tune.search.basic_variant import BasicVariantGenerator
@@ -98,6 +99,8 @@ KINDS: dict[str, Kind] = {
     "one device": Kind(devices=1),
     "many devices": Kind(devices=8),
     "pbt": Kind(options={"scheduler": "pbt"}, clones=True),
+    "pbt, saves third": Kind(Curve(saves="third"), {"scheduler": "pbt"}, clones=True),
+    "pbt, saves better": Kind(Curve(saves="better"), {"scheduler": "pbt"}, clones=True),
     "pbt, many devices": Kind(options={"scheduler": "pbt"}, clones=True, devices=4),
     "pbt, raises": Kind(Curve(mishap="raises"), {"scheduler": "pbt"}, clones=True),
     "Ray's pbt": Kind(
@@ -210,7 +213,8 @@ class CheckedSweep:
         groups = RealActors(kind.devices, kind.curve, keep, kill_at, kill_while=kind.kill_while)
         groups.logged, groups.clones = self._logged, kind.clones
         patience = mock.patch.object(simulated_groups, "HANGS_AFTER", 1000)  # 10 s of real time
-        with without_ray(self.storage, groups, CPU), patience:
+        resolve = mock.patch.object(_FutureTrainingResult, "resolve", lambda saving, block=True: saving.future())
+        with without_ray(self.storage, groups, CPU), patience, resolve:
             tuner = self._tuner(resumes=resumes, add_trials=add_trials)
             if not resumes:
                 groups.asked = {at: partial(tuner.run.steering.ask, request) for at, request in kind.asked.items()}

@@ -13,13 +13,19 @@ from tests.tools.agree.places import Truth, disagreements
 
 @pytest.mark.parametrize(
     ("name", "kills"),
-    [("default", 0), ("saves third, fifo", 0), ("trial nan", 0), ("default", 1)],
+    [("default", 0), ("saves third, fifo", 0), ("trial nan", 0), ("default", 1), ("pbt, saves third", 0)],
 )
 def test_every_place_has_the_numbers_that_the_loops_wrote_down(
     name: str, kills: int, tmp_path: Path, tracking_store: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert CheckedSweep(name, KINDS[name], tmp_path, tracking_store, kills=kills).run() == []
     assert "has saved no checkpoint" not in caplog.text  # not even where the first two reports come without one
+
+
+def test_trials_of_a_population_take_each_other_over(tmp_path: Path, tracking_store: str) -> None:
+    sweep = CheckedSweep("population", KINDS["pbt"], tmp_path, tracking_store)
+    assert sweep.run() == []
+    assert any(len({report["x"] for report in reports.values()}) > 1 for reports in sweep.truth.reports.values())
 
 
 def test_a_wrong_number_is_found(tmp_path: Path, tracking_store: str) -> None:
