@@ -15,8 +15,8 @@ with suppress(ImportError):
     from ray import actor, remote_function
     from ray._private.worker import Worker
 
-_checked = set[float]()
-"""The numbers of cores for which there is room."""
+_checked = set[tuple[str, float]]()
+"""The resources for which there is room."""
 
 
 @part("tasks-of-loops", lambda: None)
@@ -27,26 +27,27 @@ def tasks_outside_trial() -> None:
     would wait for ever. There is no public setting for the tasks that the user's own libraries start.
     """
     Worker.should_capture_child_tasks_in_placement_group = property(lambda worker: False)
-    remote_function._task_launch_hook = actor._actor_launch_hook = _check_cores
+    remote_function._task_launch_hook = actor._actor_launch_hook = _check_resources
     _checked.clear()
 
 
-def _check_cores(function: Any, resources: Mapping[str, float], strategy: Any) -> None:
-    """Raise an error if something needs more cores than trials ever leave free."""
-    wanted = resources.get("CPU", 0.0)
-    if not wanted or wanted in _checked or not isinstance(strategy, str):  # a group of the user's own has its cores
+def _check_resources(function: Any, resources: Mapping[str, float], strategy: Any) -> None:
+    """Raise an error if something needs more cores, or of another resource, than trials ever leave free."""
+    needs = {*resources.items()} - _checked
+    if not isinstance(strategy, str):  # a group of the user's own has its resources
         return
-    total = ray.cluster_resources().get("CPU", 0.0)
-    booked = sum(
-        bundle.get("CPU", 0.0)
-        for group in placement_group_table().values()
-        if group["state"] == "CREATED"
-        for bundle in group["bundles"].values()
-    )
-    if total - booked < wanted:
-        name = function.class_name or function.function_name
-        raise RuntimeError(
-            f"{name} needs {wanted:g} CPU and would wait for ever: trials have booked {booked:g} of the {total:g} CPUs "
-            f"of this Ray; start it with num_cpus=0, or give the sweep fewer devices (--devices)"
+    for resource, wanted in (need for need in needs if need[1]):
+        total = ray.cluster_resources().get(resource, 0.0)
+        booked = sum(
+            bundle.get(resource, 0.0)
+            for group in placement_group_table().values()
+            if group["state"] == "CREATED"
+            for bundle in group["bundles"].values()
         )
-    _checked.add(wanted)
+        if total - booked < wanted:
+            name, fix = function.class_name or function.function_name, "num_cpus=0" if resource == "CPU" else "less"
+            raise RuntimeError(
+                f"{name} needs {wanted:g} {resource} and would wait for ever: trials have booked {booked:g} of the "
+                f"{total:g} {resource} of this Ray; start it with {fix}, or give the sweep fewer devices (--devices)"
+            )
+    _checked.update(needs)

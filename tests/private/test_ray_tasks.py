@@ -23,7 +23,7 @@ def test_ray_asks_the_hook_before_it_starts_a_task_and_tunes_property_where_to_p
     assert "_actor_launch_hook(" in inspect.getsource(actor)
 
 
-def test_a_task_for_more_cores_than_trials_leave_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_for_more_than_trials_leave_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = {
         "trial": {"state": "CREATED", "bundles": {0: {"CPU": 1.0}, 1: {"CPU": 2.0}}},
         "gone": {"state": "REMOVED", "bundles": {0: {"CPU": 8.0}}},
@@ -33,7 +33,10 @@ def test_a_task_for_more_cores_than_trials_leave_is_refused_at_once(monkeypatch:
     monkeypatch.setattr(ray_tasks, "_checked", set())
     function = SimpleNamespace(class_name="", function_name="double")
     for resources in ({"CPU": 1.0}, {"CPU": 0.0}, {}):
-        ray_tasks._check_cores(function, resources, "DEFAULT")
+        ray_tasks._check_resources(function, resources, "DEFAULT")
     with pytest.raises(RuntimeError, match="double needs 2 CPU and would wait for ever: trials have booked 3 of the 4"):
-        ray_tasks._check_cores(function, {"CPU": 2.0}, "DEFAULT")
-    ray_tasks._check_cores(function, {"CPU": 2.0}, object())  # which names a placement group
+        ray_tasks._check_resources(function, {"CPU": 2.0}, "DEFAULT")
+    for resource in ("GPU", "license"):  # of which this Ray has none
+        with pytest.raises(RuntimeError, match=f"double needs 1 {resource} .* booked 0 of the 0 {resource}.*with less"):
+            ray_tasks._check_resources(function, {"CPU": 1.0, resource: 1.0}, "DEFAULT")
+    ray_tasks._check_resources(function, {"CPU": 2.0}, object())  # which names a placement group
