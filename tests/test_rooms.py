@@ -36,7 +36,7 @@ BUDGETS = {
     "show": 3510,
     "sweep.record": 1338,
     "define": 1440,
-    "group": 1852,
+    "group": 1853,
     "integrations": 151,
     "data": 1750,
     "storage": 441,

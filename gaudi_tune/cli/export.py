@@ -33,11 +33,12 @@ def export(sweep: StoredSweep, folder: Path) -> list[Path]:
     except SweepError:  # a sweep that runs, or without a value, has none
         return [folder / TRIALS_FILE]
     lines = [f"# The winner of the sweep {sweep.folder.name}, for --config {BEST_FILE} --baseline-only.", f"[{SET}]"]
-    lines += [f"{json.dumps(name)} = {_toml(winner[name])}" for name in names if winner.get(name) is not None]
+    lines += [f"{json.dumps(name)} = {_toml(winner[name])}" for name in names if name in winner]
     with atomic_write(folder / BEST_FILE) as partial:
         partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return [folder / TRIALS_FILE, folder / BEST_FILE]
 
 
 def _toml(value: Any) -> str:
+    value = "None" if value is None else value  # TOML has no null
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else repr(value)

@@ -215,3 +215,25 @@ def test_a_sweep_is_taken_away_as_a_table_and_its_winner_as_a_file_of_options(
     assert main(["run", *options, "--dry-run", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["baseline"] == {"x": 0.125}
+
+
+@pytest.mark.parametrize("value", [None, 0.5, True, "1e5", "true", "None", 'q"u', "a,b", "é", ""])
+def test_a_winner_is_the_same_after_its_file_was_read(
+    value: object, storage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "choices.py"
+    other = "another" if isinstance(value, str) else False if value is True else 0.25
+    script.write_text(
+        f"from gaudi_tune import Experiment, tune\n"
+        f"CHOICES = Experiment(train_loop=print, space={{'x': tune.uniform(0, 1), 'kind': tune.choice([{value!r}, "
+        f"{other!r}])}}, metric='loss', baseline={{'x': 0.5, 'kind': {other!r}}}, name='choices')\n"
+    )
+    experiment, _ = load_experiment(str(script))
+    earlier_sweep(experiment, storage, lambda config: config["x"], trials=1)
+    best = {"trial": 1, "config": {"x": 0.125, "kind": value}, "value": 0.5}
+    write_summary(storage / "earlier" / "summary.json", {"version": 2, "counts": {"finished": 1}, "best": best})
+    assert main(["export", str(storage / "earlier"), "--to", str(tmp_path)]) == 0
+    options = ["--config", str(tmp_path / "best.toml"), "--baseline-only", "--device", "cpu", "--storage", str(storage)]
+    capsys.readouterr()
+    assert main(["run", str(script), *options, "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["baseline"] == {"x": 0.125, "kind": value}
