@@ -254,9 +254,6 @@ class Experiment:
                 raise SweepError(
                     f"per_worker must name hyperparameters of the baseline, but got {name!r}; leave it out"
                 )
-            value = self.baseline.get(name, 0)
-            if type(value) not in (int, float):
-                raise SweepError(f"per_worker multiplies {name}, which must be a number, but got {written(value)}")
         if self.scale_lr and "lr_for_batch" not in fields:
             raise SweepError(f"scale_lr: {kind} has no lr_for_batch; derive it from TrainingConfig")
         unknown = sorted(set(self.display_params) - set(fields))
