@@ -11,7 +11,6 @@ import math
 import os
 import subprocess
 import sys
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -39,6 +38,8 @@ RIVALS = {
     "botorch-asha": ("botorch_asha", ""),
 }
 """File and kind of each."""
+running: dict[Path, tuple[subprocess.Popen[str], TextIO]] = {}
+"""The process of a rival; there is one at a time."""
 
 
 def uv(*arguments: str) -> str:
@@ -58,16 +59,26 @@ def prepare(name: str) -> None:
     uv("sync", "--quiet", "--script", str(FOLDER / f"{RIVALS[name][0]}.py"))
 
 
-@lru_cache(maxsize=1)
 def started(file: Path) -> tuple[subprocess.Popen[str], TextIO]:
-    """Return the process of a rival's file, which serves one sweep after another and ends with its input, and what
-    gives its answers: a pipe of its own, because libraries print.
+    """Return the process of a rival's file, which serves one sweep after another, and what gives its answers: a pipe of
+    its own, because libraries print. That of another file ends.
     """
-    answers, end = os.pipe()
-    command = [uv("python", "find", "--script", str(file)), "-W", "ignore", str(file), str(end)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, pass_fds=[end], text=True)
-    os.close(end)
-    return process, os.fdopen(answers)
+    if file not in running:
+        end_process()
+        answers, end = os.pipe()
+        command = [uv("python", "find", "--script", str(file)), "-W", "ignore", str(file), str(end)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, pass_fds=[end], text=True)
+        os.close(end)
+        running[file] = process, os.fdopen(answers)
+    return running[file]
+
+
+def end_process() -> None:
+    """End the rival's process, if there is one, by the end of its input."""
+    while running:
+        process, answers = running.popitem()[1]
+        process.communicate()
+        answers.close()
 
 
 class Rival:
@@ -90,8 +101,8 @@ class Rival:
         except BrokenPipeError:
             line = ""
         if not line:
-            started.cache_clear()
-            raise RuntimeError(f"{self.file.stem} ended with {self.process.wait()}; it said why above")
+            end_process()
+            raise RuntimeError(f"{self.file.stem} ended with {self.process.returncode}; it said why above")
         answer: dict[str, Any] = json.loads(line)
         self.cpu = answer.pop("cpu")
         return answer

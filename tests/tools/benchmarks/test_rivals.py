@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from ray.tune.schedulers import ASHAScheduler
 
-from tests.tools.benchmarks.rival import FOLDER, RIVALS, Rival, prepare, started
+from tests.tools.benchmarks.rival import FOLDER, RIVALS, Rival, end_process, prepare
 from tests.tools.benchmarks.scoreboard import TABLES, find_tasks, simulate
 from tests.tools.benchmarks.strategies import Curve, Trial
 
@@ -53,7 +53,7 @@ serve(Halves)
 @pytest.fixture(autouse=True)
 def no_process_stays() -> Iterator[None]:
     yield
-    started.cache_clear()
+    end_process()
 
 
 class Listening:
