@@ -97,7 +97,9 @@ class Budgets:
     def ask(self) -> dict[str, Any]:
         while found := self.job():
             job, key, point, until = found
-            trial = self.trials.setdefault(key, len(self.trials))
+            if key not in self.trials or self.trials[key] in self.jobs:  # new, or twice at once: trained twice
+                self.trials[key] = len(self.losses)
+            trial = self.trials[key]
             losses = self.losses.setdefault(trial, [])
             if len(losses) < until and None not in losses:
                 self.jobs[trial] = job, until
@@ -113,5 +115,6 @@ class Budgets:
         job, until = self.jobs[trial]
         if epoch < until and not ended:
             return {"decision": "CONTINUE"}
+        del self.jobs[trial]
         self.done(job, loss, epoch)
         return {"decision": "PAUSE"}

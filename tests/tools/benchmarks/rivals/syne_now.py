@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +17,8 @@ from serve import Loss, Point, serve
 from syne_tune.backend.trial_status import Trial
 from syne_tune.config_space import uniform
 from syne_tune.optimizer import baselines
+
+logging.disable(logging.WARNING)
 
 
 class SyneTune:
