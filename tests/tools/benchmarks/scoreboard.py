@@ -379,10 +379,10 @@ def main() -> None:
             board = Board(found, epochs, unit)
             rival = min((name for name in names if "+" not in name), key=lambda name: board.rank(name)[0])
             print(f"\n{workers} workers, {epochs} epochs, in {unit}; the best rival is {rival}")
-            heads = "rank", "speed over it", "over ray-random", "wins over that", "behind, CPU"
+            heads = "rank", "ours over it", "over ray-random", "wins over that", "behind, CPU"
             print(f"{'':20s} {' '.join(f'{head:22s}' for head in heads)}")
             for name in sorted(names, key=lambda name: board.rank(name)[0]):
-                figures = board.rank(name), board.speed(name, rival), board.speed(name, "ray-random")
+                figures = board.rank(name), board.speed(own, name), board.speed(name, "ray-random")
                 columns = [*map(between, figures), between(board.wins(name, "ray-random"))]
                 columns.append(f"{board.behind(name, 'ray-random'):.0%}, {cpu[name]:.1f} s")
                 print(f"{name:20s} {' '.join(f'{column:22s}' for column in columns)}")
