@@ -312,23 +312,18 @@ main(Experiment(train_loop=train_loop, space=space, metric="accuracy"))
 
 
 RUNS = """
-import json, logging, os, runpy, sys
-import ray
-from gaudi_tune.on_ray.local_ray import ENVIRONMENT
-from gaudi_tune.show.plan_text import plan_lines
-from gaudi_tune.private.ray_core import lean_ray
+import json, runpy, sys
+from tests.helpers.forking_ray import forking_ray
 
-os.environ.update(ENVIRONMENT)
-with lean_ray():
-    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
-for options in json.loads(sys.argv[1]):
-    sys.argv = ["my.py", *options]
-    try:
-        runpy.run_path("my.py", run_name="__main__")
-    except SystemExit as ended:
-        print("status", ended.code)
-    print("END", flush=True)
-    print("END", file=sys.stderr, flush=True)
+with forking_ray(1, []):
+    for options in json.loads(sys.argv[1]):
+        sys.argv = ["my.py", *options]
+        try:
+            runpy.run_path("my.py", run_name="__main__")
+        except SystemExit as ended:
+            print("status", ended.code)
+        print("END", flush=True)
+        print("END", file=sys.stderr, flush=True)
 """
 """Runs my.py as often as there are options, with one Ray of one core: to start a Ray takes longer than a sweep here."""
 
