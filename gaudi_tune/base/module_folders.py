@@ -31,7 +31,7 @@ def folders_unknown_to_workers() -> list[str]:
     prefixes = {sys.prefix, sys.base_prefix}  # a prefix may be /usr, where other programs have modules, too
     python_folders = [Path(prefix, lib) for prefix in prefixes for lib in ("lib", "lib64", "local/lib")]
     python_folders.append(Path(site.getusersitepackages()))
-    folders = dict.fromkeys(os.path.abspath(path) for path in sys.path if os.path.isdir(path))
+    folders = dict.fromkeys(os.path.abspath(path) for path in sys.path if os.path.exists(path))
     installed = [path for path in folders if any(Path(path).is_relative_to(folder) for folder in python_folders)]
     worker_folders = {os.getcwd(), str(Path(sys.argv[0]).resolve().parent), *installed}
     worker_folders.update(os.environ.get("PYTHONPATH", "").split(os.pathsep))

@@ -35,3 +35,14 @@ def test_folders_that_python_adds_itself_at_each_start_are_not(tmp_path: Path, m
     folders = folders_unknown_to_workers()
     assert str(other) in folders
     assert str(editable) not in folders
+
+
+def test_an_archive_of_modules_is_passed_on_and_a_path_that_is_not_there_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, gone = tmp_path / "app.zip", tmp_path / "gone.zip"
+    archive.touch()
+    for path in (archive, gone):
+        monkeypatch.syspath_prepend(path)
+    assert str(archive) in folders_unknown_to_workers()
+    assert str(gone) not in folders_unknown_to_workers()

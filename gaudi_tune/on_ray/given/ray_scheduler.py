@@ -78,7 +78,8 @@ class RayScheduler(SweepScheduler):
         self._paused_before = [paused_trial for paused_trial in self._paused_before if paused_trial is not trial]
         if self.policy.clones and report.behind is None:
             return CONTINUE, TrialScheduler.CONTINUE
-        answer = self.ray.on_trial_result(self._for_ray(tune_controller), trial, result)
+        counted = {self._axis: report.step, **result}  # the sweep counts where the train loop does not
+        answer = self.ray.on_trial_result(self._for_ray(tune_controller), trial, counted)
         if answer == TrialScheduler.STOP:
             return Decision("stopped early", self._reason), answer
         if answer != TrialScheduler.PAUSE:

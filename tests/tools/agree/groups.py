@@ -98,7 +98,7 @@ class Workers:
         if saves:
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._scratch.mkdir()
-            state = {"epoch": metrics["epoch"], "reports": self._count, "metrics": metrics}
+            state = {"epoch": metrics.get("epoch", self._count), "reports": self._count, "metrics": metrics}
             (self._scratch / STATE).write_text(json.dumps(state))
             self._given = written = WrittenCheckpoint(self._scratch)
         self._save = self._written.to_save(written)

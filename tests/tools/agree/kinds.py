@@ -74,6 +74,7 @@ KINDS: dict[str, Kind] = {
     "loses, saves third": Kind(Curve(saves="third", mishap="loses"), {"scheduler": "fifo"}),
     "several reports an epoch": Kind(Curve(each=2), {"scheduler": "fifo"}),
     "counts from 0": Kind(Curve(from_0=True)),
+    "counts nothing": Kind(Curve(counts=False)),
     "grid": Kind(space=GRID, objects=lambda: {"search_alg": BasicVariantGenerator()}, options={"num_samples": 1}),
     "Ray's Optuna": Kind(objects=lambda: {"search_alg": OptunaSearch(seed=1)}),
     "Ray's ASHA": Kind(objects=lambda: {"scheduler": ASHAScheduler(max_t=6, grace_period=1)}),
@@ -101,6 +102,7 @@ KINDS: dict[str, Kind] = {
     "pbt": Kind(options={"scheduler": "pbt"}, clones=True),
     "pbt, saves third": Kind(Curve(saves="third"), {"scheduler": "pbt"}, clones=True),
     "pbt, saves better": Kind(Curve(saves="better"), {"scheduler": "pbt"}, clones=True),
+    "pbt, counts nothing": Kind(Curve(counts=False), {"scheduler": "pbt"}, clones=True),
     "pbt, many devices": Kind(options={"scheduler": "pbt"}, clones=True, devices=4),
     "pbt, raises": Kind(Curve(mishap="raises"), {"scheduler": "pbt"}, clones=True),
     "Ray's pbt": Kind(

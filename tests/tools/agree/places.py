@@ -67,8 +67,8 @@ class Truth:
     def epochs_of(self, trial: int, value: float) -> set[int]:
         """Return the epochs, from 1, in which a trial reported a value."""
         reports = self.reports[trial]
-        from_0 = reports[min(reports)]["epoch"] == 0 if reports else False
-        return {int(one["epoch"]) + from_0 for one in reports.values() if one[self.metric] == value}
+        from_0 = reports[min(reports)].get("epoch") == 0 if reports else False
+        return {int(one.get("epoch", one["count"])) + from_0 for one in reports.values() if one[self.metric] == value}
 
 
 def disagreements(folder: Path, uri: str, printed: str, truth: Truth, *, killed: bool, complete: bool) -> list[str]:

@@ -13,7 +13,14 @@ from tests.tools.agree.places import Truth, disagreements
 
 @pytest.mark.parametrize(
     ("name", "kills"),
-    [("default", 0), ("saves third, fifo", 0), ("trial nan", 0), ("default", 1), ("pbt, saves third", 0)],
+    [
+        ("default", 0),
+        ("saves third, fifo", 0),
+        ("trial nan", 0),
+        ("default", 1),
+        ("pbt, saves third", 0),
+        ("pbt, counts nothing", 0),
+    ],
 )
 def test_every_place_has_the_numbers_that_the_loops_wrote_down(
     name: str, kills: int, tmp_path: Path, tracking_store: str, caplog: pytest.LogCaptureFixture
