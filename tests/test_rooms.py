@@ -30,7 +30,7 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
     "cli": 924,
     "on_ray": 2708,
-    "plan": 1056,
+    "plan": 1065,
     "sweep.policies": 804,
     "sweep.search": 1235,
     "show": 3440,
@@ -38,7 +38,7 @@ BUDGETS = {
     "define": 1434,
     "group": 1853,
     "integrations": 151,
-    "data": 1694,
+    "data": 1712,
     "storage": 441,
     "recipes": 1251,
     "training": 663,

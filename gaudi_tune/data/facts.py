@@ -52,6 +52,12 @@ def check_images(config: ImageConfig) -> list[str]:
         count = len(index.files(split, unlimited)[1])
         if sizes[split] < count:
             notes.append(limited("images", split, sizes[split], count))
+    if (number := config.loader_workers) and number != "auto":
+        from gaudi_tune.data.images import Images, images_per_second  # here, since most checks need no torch
+
+        speed = images_per_second(Images(index.folder, "train", config))
+        all_together = f"a worker's {number} load {number * speed:.0f} if each has a core (loader_workers={number})"
+        notes.append(f"one process loads {speed:.0f} images/s here; {all_together}")
     return [f"{summary}, {config.image_size} pixels", *(f"data: {note}" for note in notes)]
 
 

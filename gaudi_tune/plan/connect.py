@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping
 
@@ -10,12 +11,15 @@ from gaudi_tune.base.words import counted, is_digits
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.devices.find import Devices, find_devices
 
+TRAIN_V2 = "RAY_TRAIN_V2_ENABLED"
+"""Variable with which Ray Train chooses its version when it is imported; without it, version 2."""
 CONNECT_TIMEOUT_S = 8
 """How long the head of a cluster may take to accept a connection. Ray itself would try for minutes."""
 
 
 def connect(options: SweepOptions) -> tuple[Devices, str | None]:
     """Return the devices that the options name, and the cluster that has them in words, or None for this machine."""
+    check_train_version(os.environ.get(TRAIN_V2, "1"))
     nodes = join_cluster(options.address)
     try:
         devices = find_devices(options.device, nodes)
@@ -26,6 +30,15 @@ def connect(options: SweepOptions) -> tuple[Devices, str | None]:
     import ray
 
     return devices, f"{ray.get_runtime_context().gcs_address}, {counted(len(nodes), 'node')}"
+
+
+def check_train_version(train_v2: str) -> None:
+    """Check that the environment leaves version 2 of Ray Train on: with the other, trials would fail."""
+    if train_v2.lower() not in ("1", "true"):
+        raise SweepError(
+            f"{TRAIN_V2}={train_v2} in the environment switches to the old version of Ray Train, with which a sweep "
+            f"does not work; remove it, or set it to 1"
+        )
 
 
 def join_cluster(address: str | None) -> list[Mapping[str, float]] | None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,3 +52,10 @@ def test_too_few_images_for_a_batch_are_named(tmp_path: Path) -> None:
     config = replace(images_in(tmp_path, train=2, val=2), batch_size=5)
     with pytest.raises(ValueError, match="batch_size must be at most the 4 training samples, but got 5"):
         check_images(config)
+
+
+def test_a_plan_says_how_fast_images_are_loaded(tmp_path: Path) -> None:
+    config = replace(images_in(tmp_path, train=5, val=4), loader_workers=3)
+    found = re.search(r"one process loads (\d+) images/s here; a worker's 3 load (\d+)", check_images(config)[-1])
+    assert found is not None
+    assert 0 < int(found[2]) == pytest.approx(3 * int(found[1]), abs=2)

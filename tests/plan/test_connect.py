@@ -7,7 +7,7 @@ import ray
 from ray._private.utils import check_version_info
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.plan.connect import join_cluster
+from gaudi_tune.plan.connect import check_train_version, join_cluster
 
 
 @pytest.mark.parametrize("address", ["node-1", "node-1:", ":6379", "node-1:ray"])
@@ -30,3 +30,9 @@ def test_a_cluster_with_another_ray_is_refused_with_both_versions_and_the_fix(
         join_cluster("auto")
     assert f"runs Ray {there} with Python 3.9.1, and here is Ray {ray.__version__}" in str(caught.value)
     assert str(caught.value).endswith(fix)
+
+
+def test_the_old_version_of_ray_train_is_refused_before_anything_starts() -> None:
+    check_train_version("True")
+    with pytest.raises(SweepError, match=r"RAY_TRAIN_V2_ENABLED=0 in the environment .*; remove it, or set it to 1"):
+        check_train_version("0")
