@@ -253,21 +253,9 @@ def test_the_ten_lines_run_anywhere(tmp_path: Path, webhook: Webhook) -> None:
     )
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), VARIABLE: webhook.address}
     del environment["MLFLOW_TRACKING_URI"]
-    options = [
-        "--json",
-        "--name",
-        "own",
-        "--num-samples",
-        "2",
-        "--epochs",
-        "3",
-        "--workers-per-trial",
-        "2",
-        "--device",
-        "cpu",
-    ]
+    options = "--json --name own --num-samples 2 --epochs 3 --workers-per-trial 2 --device cpu"
     done = subprocess.run(
-        [sys.executable, "../there/my loop.py", *options],
+        [sys.executable, "../there/my loop.py", *options.split()],
         cwd=here, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
