@@ -52,7 +52,7 @@ import optuna
 from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
-from tests.tools.benchmarks.rival import FOLDER, RIVALS, Rival, prepare
+from tests.tools.benchmarks.rival import FOLDER, RIVALS, Rival, end_process, prepare
 from tests.tools.benchmarks.strategies import Array, Curve, Strategy, Take, Trial, make_strategy
 
 TABLES = Path(__file__).resolve().parent / "public_tables"
@@ -231,12 +231,17 @@ def _simulated(folder: Path, sweep: tuple[str, str, int, int, int]) -> tuple[Swe
     began = time.process_time()
     own = zlib.crc32(f"{task.name} {seed}".encode())
     prior = task.prior(kind, own) if (kind := name.partition("+")[2].partition("+")[2]) else None
+    strategy = made(name, own, task.dimensions, task.epochs, workers, prior)
+    improved = simulate(strategy, task, workers, epochs)
+    return improved, time.process_time() - began + (strategy.cpu if isinstance(strategy, Rival) else 0)
+
+
+def made(name: str, seed: int, dimensions: int, epochs: int, workers: int, prior: Array | None = None) -> Strategy:
+    """Return the strategy of that name, ours or a rival in its process."""
     if name not in RIVALS:
-        strategy = make_strategy(name, own, task.dimensions, task.epochs, workers, prior)
-        return simulate(strategy, task, workers, epochs), time.process_time() - began
+        return make_strategy(name, seed, dimensions, epochs, workers, prior)
     file, kind = RIVALS[name]
-    rival = Rival(FOLDER / f"{file}.py", kind, own, task.dimensions, task.epochs, workers)
-    return simulate(rival, task, workers, epochs), time.process_time() - began + rival.cpu
+    return Rival(FOLDER / f"{file}.py", kind, seed, dimensions, epochs, workers)
 
 
 class Board:
@@ -317,14 +322,15 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def why_not(name: str) -> str:
-    """Return why a strategy cannot propose, or the environment of a rival not be made; "" if it can."""
+    """Return why a strategy cannot propose, "" if it can; the environment of a rival is made first."""
     try:
         if name in RIVALS:
             prepare(name)
-        else:
-            make_strategy(name, 0, 2, 9, 1).next(lambda point: (point, lambda epoch: (0.0, 1.0)))
+        made(name, 0, 2, 9, 1).next(lambda point: (point, lambda epoch: (0.0, 1.0)))
     except Exception as error:  # each package has its own needs
         return str(error)
+    finally:
+        end_process()
     return ""
 
 
@@ -350,9 +356,12 @@ def main() -> None:
     names = list(dict.fromkeys([*given.strategies, "ray-random", *rivals]))
     kept, last = Kept(given.keep), max(given.epochs)
     parts = {"all": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)}
-    for name in names:
+    for name in tuple(names):
         if reason := why_not(name):
-            parser.error(f"--strategies {name}: {reason}")
+            if name not in RIVALS:
+                parser.error(f"--strategies {name}: {reason}")
+            names.remove(name)
+            print(f"{name} is left out: {reason}")
     try:
         tasks = find_tasks(given.tables)[parts[given.tasks]]
     except (OSError, ImportError) as error:
