@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 import types
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,7 +88,9 @@ def _run_until_main(file: Path, module: types.ModuleType) -> MainCalled | None:
         ) from end
     except USER_CODE_ERRORS as error:
         reason = f"{error} ({place_of(error)})" if isinstance(error, SweepError) else users_error(error)
-        raise SweepError(f"{file} failed: {reason}; fix it there") from error
+        # A range of Ray's that cannot be made does not know its hyperparameter, but its line does.
+        lines = [frame.line for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        raise SweepError(f"{file} failed: {reason}{f' in {lines[-1]!r}' if lines else ''}; fix it there") from error
     finally:
         is_loading = False
     return None
