@@ -30,7 +30,9 @@ def command_of(script: Mapping[str, Any]) -> list[str]:
 
 def source_of(script: Mapping[str, Any]) -> bytes | None:
     """Return the text of a script, which may be in a zip archive; None if there is none, as in a notebook."""
-    path = Path(str(script.get("__file__") or ""))
+    if not script.get("__file__"):
+        return None
+    path = Path(script["__file__"])
     if path.is_file():
         return path.read_bytes()
     in_archive: bytes | None = getattr(script.get("__loader__"), "get_data", lambda path: None)(str(path))

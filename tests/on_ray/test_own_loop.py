@@ -154,11 +154,12 @@ def test_a_space_that_branches_needs_no_class_either(storage: Path) -> None:
     assert fixed.settings["optimizer"] == "adam"
 
 
-def test_the_name_is_that_of_the_file_with_the_loop() -> None:
+@pytest.mark.parametrize(("script", "name"), [("/a/train_bert.py", "train_bert"), ("/a/app/__main__.py", "app")])
+def test_the_name_is_that_of_the_file_with_the_loop(script: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Experiment(train_loop=functools.partial(quadratic), space={}, metric="score").name == "loops"
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", script, raising=False)
     in_a_cell = types.FunctionType(quadratic.__code__, {"__name__": "__main__"}, "my_loop")
-    script = getattr(sys.modules["__main__"], "__file__", None)
-    assert Experiment(train_loop=in_a_cell, space={}, metric="score").name == Path(script or "my_loop").stem
+    assert Experiment(train_loop=in_a_cell, space={}, metric="score").name == name
 
 
 def test_an_object_that_cannot_be_sent_is_found_before_the_start(storage: Path) -> None:

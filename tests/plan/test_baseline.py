@@ -13,8 +13,11 @@ from gaudi_tune import SweepError, SweepOptions
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.plan_text import plan_lines
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
-from search_spaces.bert import BASELINE
+from search_spaces.bert import BASELINE as PUBLISHED
 from tests.helpers.planned_bert import plan_for
+
+BASELINE = {**PUBLISHED, "batch_size": 16}
+"""A configuration of the sample's space."""
 
 
 def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage: Path) -> None:

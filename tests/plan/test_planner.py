@@ -115,10 +115,10 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine").mkdir()
-    Path("mine/train.csv").write_text("text,label\n" + "".join(f"text {n},{n % 2}\n" for n in range(50)))
+    Path("mine/train.csv").write_text("text,label\n" + "".join(f"text {n},{n % 2}\n" for n in range(80)))
     plan = plan_for(storage, data="mine")
     assert plan.settings["data"] == str(tmp_path / "mine")
-    assert "40 texts to train on, 5 to validate, 5 to test" in plan.facts[0]
+    assert "64 texts to train on, 8 to validate, 8 to test" in plan.facts[0]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
             {"workers_per_trial": 1, "settings": ("batch_size=20", "micro_batch=7")},
             "--workers-per-trial 1: batch_size must be .* 3 equal parts .* got batch_size=20, .* micro_batch=7",
         ),
-        ({"settings": ("train_samples=16",)}, "batch_size must be at most the 16 training samples, but got 32"),
+        ({"settings": ("train_samples=16",)}, "batch_size must be at most the 16 training samples, but got 64"),
         ({"search": "annealing"}, "--search annealing: no such sampler; take gp, tpe, random"),
         ({"seconds": 60, "grace": 70}, "--seconds 60 --grace 70: grace must be at most the budget, 60 seconds"),
         ({"data": "/no/such/data"}, "--data /no/such/data: no such file or folder"),
@@ -257,7 +257,7 @@ def test_data_and_model_are_checked_once(storage: Path) -> None:
         return []
 
     make_plan(replace(EXPERIMENT, check=look), SweepOptions(storage=storage))
-    assert [vars(config)["batch_size"] for config in checked] == [32]  # the largest that the space has
+    assert [vars(config)["batch_size"] for config in checked] == [64]  # the largest that the space has
 
 
 def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:

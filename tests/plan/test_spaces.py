@@ -18,6 +18,7 @@ from gaudi_tune.define.ranges import middle
 from gaudi_tune.devices.find import find_devices
 from gaudi_tune.plan.planner import make_plan, make_proposer
 from gaudi_tune.training.session import report
+from search_spaces.bert import SAMPLE_BASELINE
 from tests.helpers.loops import QuadraticConfig
 from tests.helpers.planned_bert import plan_for, with_space
 from tests.helpers.quadratic import QUADRATIC
@@ -212,7 +213,7 @@ def test_a_fixed_optimizer_leaves_its_branch_of_berts_space(
     assert space.names == space.always == names
     assert space.outside(baseline) == []
     assert baseline["lr"] == pytest.approx(1e-2)  # the middle of the branch, as that of the baseline is outside
-    assert plan.settings["lr_for_batch"] == EXPERIMENT.baseline["batch_size"]
+    assert plan.settings["lr_for_batch"] == SAMPLE_BASELINE["batch_size"]
     proposer = make_proposer(plan)
     proposals = [proposer.propose(str(number)) for number in range(5)]
     assert proposals[0] == {**baseline, "seed": proposals[0]["seed"]}
