@@ -343,7 +343,7 @@ class WarmTrainable(tune.Trainable):
         """Start the trial from a checkpoint at its next step; reports that Tune already has are not repeated."""
         self._begin(self.trial_config)
         self._choose_checkpoint(Path(checkpoint_dir), self.iteration)
-        if Path(checkpoint_dir).parent != self._trial_folder:
+        if Path(checkpoint_dir).parent.name != self.trial_name:
             # It goes on as a clone of another one, whose reports after this checkpoint it makes anew.
             drop_between(self._trial_folder)
             set_iteration(self, self._saved_at - self._saved_behind)

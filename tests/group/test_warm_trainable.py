@@ -43,10 +43,18 @@ def trainable(host: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
     spec = WorkerGroupSpec(
         train_loop=any_loop, num_workers=1, device=DEVICE_TYPES["cpu"], storage=folder, hung_after_s=8
     )
-    parameters = {"spec": spec, "settings": {}, "environment_of": environment_of, "retries": 1}
+    parameters = {"spec": spec, "settings": {}, "environment_of": environment_of, "retries": 1, "folder": folder}
     made = Hosted(host, warm_trainable(**parameters), trial("silent"))
     yield made
     made.stop()
+
+
+@pytest.fixture
+def trial_folder(trainable: Any) -> Iterator[Path]:
+    """The trial's own: a checkpoint from elsewhere would be another trial's, of which it would be a clone."""
+    folder: Path = trainable._trial_folder()
+    yield folder
+    shutil.rmtree(folder)
 
 
 def trained(trainable: Any) -> dict[str, Any]:
@@ -133,12 +141,12 @@ def test_a_report_has_no_say_in_what_tune_does(trainable: Any) -> None:
 
 
 def test_a_trial_that_ends_sooner_than_it_got_before_its_workers_were_lost_has_ended(
-    trainable: Any, tmp_path: Path
+    trainable: Any, trial_folder: Path
 ) -> None:
     trainable.reset(trial("counting", first=1))
     trained(trainable)
-    trainable.save(str(tmp_path / "checkpoint_000000"))
-    gone = tune.Checkpoint(str(tmp_path / "checkpoint_000001"))
+    trainable.save(str(trial_folder / "checkpoint_000000"))
+    gone = tune.Checkpoint(str(trial_folder / "checkpoint_000001"))
     trainable.reset(trial("counting", first=1))
     trainable.restore(SimpleNamespace(checkpoint=gone, metrics={TRAINING_ITERATION: 5}))
     assert trained(trainable)["done"]  # the loop reports three times
@@ -168,10 +176,12 @@ def test_a_trial_that_had_trained_all_it_wants_to_when_it_was_saved_ends(trainab
     assert trained(trainable)["done"]
 
 
-def test_a_loop_that_never_asks_for_its_checkpoint_begins_anew_and_is_said_to(trainable: Any, tmp_path: Path) -> None:
+def test_a_loop_that_never_asks_for_its_checkpoint_begins_anew_and_is_said_to(
+    trainable: Any, trial_folder: Path
+) -> None:
     trainable.reset(trial("forgetful"))
     assert [trained(trainable)["epoch"] for _ in range(2)] == [1, 2]
-    saved = trainable.save(str(tmp_path / "saved"))
+    saved = trainable.save(str(trial_folder / "saved"))
     trainable.reset(trial("forgetful"))
     trainable.restore(saved)
     result = trained(trainable)
@@ -182,12 +192,12 @@ def test_a_loop_that_never_asks_for_its_checkpoint_begins_anew_and_is_said_to(tr
 
 
 def test_a_checkpoint_that_is_older_than_its_report_is_continued_from_and_no_report_is_made_twice(
-    trainable: Any, tmp_path: Path
+    trainable: Any, trial_folder: Path
 ) -> None:
     trainable.reset(trial("writing_now_and_then"))
     results = [trained(trainable) for _ in range(5)]
     assert [bool(result.get(names.STARTS_OVER)) for result in results] == [True, True, False, False, False]
-    saved = trainable.save(str(tmp_path / "saved"))  # it has the third epoch
+    saved = trainable.save(str(trial_folder / "saved"))  # it has the third epoch
     assert read_seal(Path(saved.checkpoint.path)) == Seal(5, behind=2, progress=3)
     assert saved.metrics["trained"] == 3, "Ray's own results have the metrics of the report that came with it"
     trainable.reset(trial("writing_now_and_then"))
@@ -195,6 +205,17 @@ def test_a_checkpoint_that_is_older_than_its_report_is_continued_from_and_no_rep
     last = trained(trainable)
     assert (last["trained"], last[TRAINING_ITERATION]) == (6, 6)
     assert trained(trainable)["done"]
+
+
+def test_a_clone_makes_the_reports_after_its_checkpoint_anew(trainable: Any, tmp_path: Path) -> None:
+    trainable.reset(trial("writing_now_and_then"))
+    for _ in range(5):
+        trained(trainable)
+    saved = trainable.save(str(tmp_path / "trial-002" / "checkpoint_000003"))  # it has the third epoch
+    trainable.reset(trial("writing_now_and_then"))
+    trainable.restore(saved)
+    reported = [trained(trainable) for _ in range(2)]
+    assert [(report["trained"], report[TRAINING_ITERATION]) for report in reported] == [(4, 4), (5, 5)]
 
 
 def test_hung_workers_are_killed_and_the_trial_continues(trainable: Any, tmp_path: Path) -> None:
@@ -223,8 +244,8 @@ def test_a_configuration_that_the_trial_actor_cannot_read_fails_its_trial_alone(
     assert result["interface"] in psutil.net_if_addrs()  # not wherever the name of the host leads
 
 
-def test_a_checkpoint_that_is_gone_or_torn_is_passed_over(trainable: Any, tmp_path: Path) -> None:
-    checkpoints = [tmp_path / "trial-001" / f"checkpoint_{number:06d}" for number in range(2)]
+def test_a_checkpoint_that_is_gone_or_torn_is_passed_over(trainable: Any, trial_folder: Path) -> None:
+    checkpoints = [trial_folder / f"checkpoint_{number:06d}" for number in range(2)]
     for report, checkpoint in enumerate(checkpoints, start=1):
         checkpoint.mkdir(parents=True)
         (checkpoint / "state").write_text("whole")
