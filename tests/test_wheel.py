@@ -50,8 +50,8 @@ EXTRA_OF = {
     "gaudi_tune/show/pictures/cell.py": "notebook",
 }
 """The files that may import what an extra installs."""
-NOT_ON_AN_INDEX = {"habana_frameworks", "IPython"}
-"""Modules that a Gaudi's image and a notebook bring."""
+NOT_REQUIRED = {"habana_frameworks", "IPython", "pynvml"}
+"""Modules that a Gaudi's image, an environment for GPUs and a notebook bring."""
 HIDDEN = ("accelerate", "datasets", "evaluate", "lightning", "peft", "tokenizers", "torchvision", "transformers")
 """Modules that only extras install. Others of theirs come with Ray, MLflow and torch."""
 
@@ -150,11 +150,11 @@ def test_it_requires_what_the_package_imports_and_nothing_else(wheel: Path) -> N
     """What only the checkout's recipes read, or only the trainer of another library needs, is an extra."""
     distributions = {**packages_distributions(), "pyhlml": ["habana-pyhlml"], "tomli": ["tomli"]}
     allowed = {extra: required(wheel, extra) for extra in {"", *EXTRA_OF.values()}}
-    plain, wrong, used, anywhere = allowed[""], [], set(), set(NOT_ON_AN_INDEX)
+    plain, wrong, used, anywhere = allowed[""], [], set(), set(NOT_REQUIRED)
     for file in sorted((PROJECT_ROOT / "gaudi_tune").rglob("*.py")):
         name = str(file.relative_to(PROJECT_ROOT))
         extra = next((extra for start, extra in EXTRA_OF.items() if name.startswith(start)), "")
-        modules = set(imports_at_run_time(ast.parse(file.read_text()))) - sys.stdlib_module_names - NOT_ON_AN_INDEX
+        modules = set(imports_at_run_time(ast.parse(file.read_text()))) - sys.stdlib_module_names - NOT_REQUIRED
         anywhere |= set() if extra else modules - {"gaudi_tune"}
         for module in sorted(modules - {"gaudi_tune"}):
             packages = {canonicalize_name(package) for package in distributions[module]}

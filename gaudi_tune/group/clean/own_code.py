@@ -35,7 +35,7 @@ PACKAGE = Path(__file__).resolve().parents[2]
 STANDARD_LIBRARY = os.path.dirname(os.__file__)
 ONCE = {
     "cloudpickle", "filelock", "habana_frameworks", "jinja2", "mlflow", "numpy", "optuna", "packaging", "pandas",
-    "plotly", "psutil", "pyarrow", "pydantic", "ray", "requests", "rich", "scipy", "sklearn", "sqlalchemy",
+    "plotly", "psutil", "pyarrow", "pydantic", "pynvml", "ray", "requests", "rich", "scipy", "sklearn", "sqlalchemy",
     "threadpoolctl", "tomli", "torch", "typing_extensions", "tyro", "yaml",
 }  # fmt: skip
 """Packages that are not the user's own, wherever they are: what this process runs on and has imported itself, and what
