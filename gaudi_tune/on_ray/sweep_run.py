@@ -239,6 +239,8 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.early_end.check_signals()
         if self.state.ending is not None:  # only then: this goes through all trials
             self.early_end.interrupt_when_saved(self._trials_that_may_save(trials))
+            if self.early_end.interrupted:  # Tune will end its trials, which then could not continue
+                self.on_disk.keep(trials)
 
     def _trials_that_may_save(self, trials: Sequence[Trial]) -> set[int]:
         """Return the numbers of the trials that run or are being saved.
@@ -254,7 +256,7 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Close everything: the sweep is over."""
-        if not holds("state"):  # otherwise Tune had it kept before it ended its trials
+        if not (holds("state") or self.state.open_trials):  # otherwise it was kept before Tune ended its trials
             self.on_disk.keep(trials)
         free_orphans()
         self.leaving.watch.stop()  # nothing that follows needs Ray

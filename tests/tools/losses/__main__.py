@@ -2,7 +2,8 @@
 
 Each surface is taken away by its name (``GAUDI_TUNE_STOCK``), in every process of a sweep whose trials save, pause and
 continue. The sweep must end right, with all trials and the best one; or, where it would lose work, the plan must refuse
-with the versions that were tested. The one without all is killed once a trial has saved, and resumed. Prints a line for
+with the versions that were tested. The one without all is killed once a trial has saved, resumed, interrupted with
+Ctrl-C, and resumed again. Prints a line for
 each, and ends with status 1 if one is wrong. About 25 s each on 2 cores.
 
     python -m tests.tools.losses [NAME ...]    # 1: the one without all
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -50,6 +52,7 @@ def without(name: str, folder: Path, *options: str) -> list[str]:
     if name == ALL:
         killed(folder, *options, **{STOCK: name})
         options = ("--resume", NAME)
+        interrupted(folder, *options, **{STOCK: name})
     status, answer, said = sweep(folder, *options, **{STOCK: name})
     if name == ALL or SURFACES[name].fallback:
         wrong = problems_of(status, answer, folder)
@@ -76,6 +79,17 @@ def killed(folder: Path, *options: str, **variables: str) -> None:
     try:
         driver.wait_for(r"trial \d+ .* paused")
         driver.kill()
+    finally:
+        driver.end()
+
+
+def interrupted(folder: Path, *options: str, **variables: str) -> None:
+    """Interrupt a sweep with Ctrl-C once it has shown a report. It ends in good order, with trials that are paused."""
+    driver = Driver(command_of(folder, *options), folder, PYTHONPATH=str(PROJECT_ROOT), **variables)
+    try:
+        driver.wait_for(r"trial \d+ .* epoch")
+        driver.process.send_signal(signal.SIGINT)
+        assert driver.process.wait(120) == 130, driver.printed
     finally:
         driver.end()
 
