@@ -29,7 +29,7 @@ FLOORS = (
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
     "cli": 928,
-    "on_ray": 2712,
+    "on_ray": 2709,
     "plan": 1065,
     "sweep.policies": 804,
     "sweep.search": 1235,
@@ -44,7 +44,7 @@ BUDGETS = {
     "training": 663,
     "devices": 1038,
     "base": 554,
-    "private": 1292,
+    "private": 1286,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""

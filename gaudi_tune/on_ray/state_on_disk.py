@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from ray.tune.experiment import Trial
-from typing_extensions import override
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.files import STATE_LOG, STUDY_FILE
@@ -80,7 +79,6 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         """Whether the log has everything that it was given, once a record that is being written is there."""
         return not self._is_behind and (self._writing is None or self._writing.exception() is None)
 
-    @override
     def keep(self, trials: Sequence[Trial]) -> None:
         """Keep the state now, unless no trial has begun: Tune cannot restore such a state."""
         if trials:

@@ -51,7 +51,6 @@ from gaudi_tune.on_ray.trials import last_failure, number_of
 from gaudi_tune.on_ray.tune_searcher import TuneSearcher
 from gaudi_tune.private.ray_core import free_orphans, waiting_actors
 from gaudi_tune.private.ray_tune import actor_of
-from gaudi_tune.private.surfaces import holds
 from gaudi_tune.show.pictures.page import LivePage
 from gaudi_tune.storage.mirror import Mirror
 from gaudi_tune.sweep.policies.checkpoints import wants_checkpoint
@@ -256,7 +255,7 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Close everything: the sweep is over."""
-        if not (holds("state") or self.state.open_trials):  # otherwise it was kept before Tune ended its trials
+        if not self.state.open_trials:  # otherwise it was kept before Tune ended these, which can so continue
             self.on_disk.keep(trials)
         free_orphans()
         self.leaving.watch.stop()  # nothing that follows needs Ray

@@ -27,10 +27,6 @@ with suppress(ImportError, AttributeError):
 class StateKeeper(tune.Callback):
     """A callback that keeps the state of its sweep. Tune itself then writes it only at the end of the sweep."""
 
-    def keep(self, trials: Sequence[Trial]) -> None:
-        """Keep the state. At the end Tune calls this before it ends its trials, which then cannot be continued."""
-        raise NotImplementedError
-
 
 def state_in(controller: Any, trials: Sequence[Trial]) -> tuple[Mapping[str, tuple[str, str]], str, Any]:
     """Return the state of a sweep. Schedulers get the controller in a wrapper.
@@ -91,12 +87,8 @@ def write_state_at_end() -> None:
     """
 
     def write_state(self: Any, save_fn: Callable[[], None], force: bool = False, wait: bool = False) -> None:
-        controller = save_fn.__self__  # type: ignore[attr-defined]
-        callbacks = controller._callbacks._callbacks
-        keeper = next((callback for callback in callbacks if isinstance(callback, StateKeeper)), None)
-        if force and keeper is not None:
-            keeper.keep(controller.get_trials())
-        if force or keeper is None:
+        callbacks = save_fn.__self__._callbacks._callbacks  # type: ignore[attr-defined]
+        if force or not any(isinstance(callback, StateKeeper) for callback in callbacks):
             _write_state(self, save_fn, force=force, wait=wait)
             return
         if not hasattr(self, "copying"):
