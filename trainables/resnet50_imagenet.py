@@ -41,9 +41,7 @@ class ResNet50ImageNetConfig(ResNetConfig):
 
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether the values keep it."""
-        return super().rules() | {
-            "fp16_to_bf16 goes with gpu_migration": self.gpu_migration or not self.fp16_to_bf16,
-        }
+        return super().rules() | {"fp16_to_bf16 goes with gpu_migration": self.gpu_migration or not self.fp16_to_bf16}
 
     def worker_environment(self) -> dict[str, str]:
         """Return the variables of habana's switches, which it reads when it is imported."""

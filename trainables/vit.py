@@ -77,9 +77,7 @@ class ViTTrialConfig(ImageConfig, AttentionConfig):
 
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether the values keep it."""
-        return super().rules() | {
-            "dropout must be from 0 to below 1": 0 <= self.dropout < 1,
-        }
+        return super().rules() | {"dropout must be from 0 to below 1": 0 <= self.dropout < 1}
 
 
 def train_loop(config: dict[str, Any]) -> None:

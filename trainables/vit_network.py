@@ -109,10 +109,7 @@ def build_vit(model: str, size: str, network: ViTConfig, classes: int, *, zero_h
         return _with_head(ViTForImageClassification(network), zero_head)
     base = ViTConfig.from_dict({**network.to_dict(), "image_size": _described(model, size).get("image_size", 224)})
     load = partial(
-        ViTForImageClassification.from_pretrained,
-        config=base,
-        ignore_mismatched_sizes=True,
-        output_loading_info=True,
+        ViTForImageClassification.from_pretrained, config=base, ignore_mismatched_sizes=True, output_loading_info=True
     )
     if model.endswith(SUFFIX):
         vit, info = load(None, state_dict=read_npz(model))

@@ -20,13 +20,7 @@ from gaudi_tune.show.trackers.store import how_to_open, tracking_uri
 from gaudi_tune.storage.fetch import shown_place
 from gaudi_tune.sweep.record.lock import is_running
 from gaudi_tune.sweep.record.state_log import logged_trials
-from gaudi_tune.sweep.record.sweep_file import (
-    SweepFile,
-    find_sweep,
-    read_summary,
-    read_sweep_file,
-    sweeps_in,
-)
+from gaudi_tune.sweep.record.sweep_file import SweepFile, find_sweep, read_summary, read_sweep_file, sweeps_in
 from gaudi_tune.sweep.record.trial_state import ENDED
 
 

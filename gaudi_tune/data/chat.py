@@ -16,14 +16,7 @@ from gaudi_tune.base.words import shown
 from gaudi_tune.data.configs import ChatConfig, limited
 from gaudi_tune.data.held_out import Split, divided
 from gaudi_tune.data.pretrained import encoder_config, positions
-from gaudi_tune.data.text import (
-    ABOUT_FILE,
-    TEXTS_AT_A_TIME,
-    TOKENIZER_FOLDER,
-    tables_of,
-    tokenizer_of,
-    written,
-)
+from gaudi_tune.data.text import ABOUT_FILE, TEXTS_AT_A_TIME, TOKENIZER_FOLDER, tables_of, tokenizer_of, written
 from gaudi_tune.data.text_files import Table
 
 if TYPE_CHECKING:

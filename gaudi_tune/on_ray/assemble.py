@@ -66,11 +66,7 @@ def assemble(plan: Plan, trackers: Sequence[Tracker]) -> SweepRun:
     ray_scheduler = ray_scheduler_of(plan, policy)
     make_scheduler = SweepScheduler if ray_scheduler is None else partial(RayScheduler, ray_scheduler, plan)
     scheduler = make_scheduler(
-        policy,
-        state,
-        plan.groups,
-        reported=reports.handle,
-        trials_wait_for_devices=growth.trials_wait_for_devices,
+        policy, state, plan.groups, reported=reports.handle, trials_wait_for_devices=growth.trials_wait_for_devices
     )
     searcher = TuneSearcher(
         proposer,

@@ -24,12 +24,7 @@ class Conclusion:
     """Writes and shows the end of a sweep, once, from any thread."""
 
     def __init__(
-        self,
-        plan: Plan,
-        announcer: Announcer,
-        steering: Steering,
-        on_disk: StateOnDisk,
-        mirror: Mirror | None = None,
+        self, plan: Plan, announcer: Announcer, steering: Steering, on_disk: StateOnDisk, mirror: Mirror | None = None
     ) -> None:
         self._plan, self._announcer = plan, announcer
         self._steering, self._on_disk, self._mirror = steering, on_disk, mirror

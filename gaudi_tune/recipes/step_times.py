@@ -58,11 +58,7 @@ class StepTimer:
         else:
             step_s = _seconds(self._start, end) / steps
         extra_s = max(0.0, first_step_s - step_s)
-        return StepTimes(
-            total_s=end.clock_s - self._start.clock_s - extra_s,
-            first_step_extra_s=extra_s,
-            step_s=step_s,
-        )
+        return StepTimes(total_s=end.clock_s - self._start.clock_s - extra_s, first_step_extra_s=extra_s, step_s=step_s)
 
     def _moment(self) -> _Moment:
         return _Moment(self._clock(), self._wall_clock())

@@ -123,10 +123,7 @@ def test_a_repeated_set_keeps_all_its_values() -> None:
         (["--epoch", "3"], r"there is no option --epoch \(did you mean --epochs\?\); --help lists all"),
         (["--weight-decay=0.1"], "no option --weight-decay; a hyperparameter .* is given as --set weight_decay=VALUE,"),
         (["--no-dry-run"], r"there is no option --no-dry-run \(did you mean --dry-run\?\)"),
-        (
-            ["--checkpoint-budget", "10 quintals"],
-            "-budget 10 quintals: could not interpret byte unit: quintals",
-        ),
+        (["--checkpoint-budget", "10 quintals"], "-budget 10 quintals: could not interpret byte unit: quintals"),
         (["--epochs", "1_000"], "--epochs 1_000: must be a whole number, in digits such as 20"),
         (["--epochs", "1000000000000"], "--epochs 1000000000000: must be at most 1000000000"),
         (["--time-budget", "nan"], "--time-budget nan: must be a number, in digits such as 2.5"),

@@ -115,10 +115,7 @@ def test_a_script_runs_with_or_without_main(
 ) -> None:
     options = ["--storage", str(storage), "--dry-run", "--json", "--device", "cpu"]
     plan = json.loads(said(capsys, "run", f"{script}:LARGE", *options))
-    assert (plan["experiment"], plan["space"]) == (
-        "large",
-        {"x": "-9 to 9"},
-    )
+    assert (plan["experiment"], plan["space"]) == ("large", {"x": "-9 to 9"})
     script.write_text(SCRIPT + "main(SMALL, 'Small things.')\nraise RuntimeError('the sweep is over')\n")
     assert json.loads(said(capsys, "run", str(script), *options))["experiment"] == "small"
     assert load_experiment(str(script))[1] == "Small things."

@@ -10,14 +10,7 @@ import pytest
 import torch
 from torchvision.transforms import v2
 
-from gaudi_tune.data.images import (
-    NORMALIZATIONS,
-    Normalization,
-    augmentation,
-    evaluation,
-    images_of,
-    preparation,
-)
+from gaudi_tune.data.images import NORMALIZATIONS, Normalization, augmentation, evaluation, images_of, preparation
 from gaudi_tune.data.sample_digits import sample_digits
 from gaudi_tune.training.fresh_start import seed_host
 from tests.helpers.image_files import config, draw

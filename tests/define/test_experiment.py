@@ -55,10 +55,7 @@ def test_an_experiment_has_one() -> None:
         ({"space": 3}, "space must be ranges by name, .* or a function of an Optuna trial, but got 3"),
         ({"baseline": [0.1]}, r"baseline must be values by name, such as \{'lr': 0.01\}, but got \[0.1\]"),
         ({"baseline": {"x": [0.1]}}, r"baseline must have numbers, texts, bools or None, and x is \[0.1\]"),
-        (
-            {"baseline": {"a b": 0.1}},
-            "baseline must be values by name, and a b: a name must be that of a Python",
-        ),
+        ({"baseline": {"a b": 0.1}}, "baseline must be values by name, and a b: a name must be that of a Python"),
         ({"config_class": dict}, "config_class must be a subclass of TrialConfig, but got <class 'dict'>"),
         ({"imports": "timm"}, r"imports must be a tuple, but got 'timm'; give imports=\('torchvision',\)"),
         ({"recipes": {"big": Recipe()}}, "recipes.big must be 'full' or 'sample', but got 'big'"),

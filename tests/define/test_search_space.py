@@ -224,14 +224,8 @@ def test_the_middle_of_a_range_lies_in_it(range_: BaseDistribution, expected: fl
         (tune.choice([0.1, float("nan")]), "lr: choices must be finite numbers, but got nan; leave it out"),
         (tune.randint(1.5, 4), "lr: bounds of whole numbers must be whole, but got 1.5"),
         (tune.qloguniform(1e-4, 1e-1, 1e-4), "lr: a logarithmic range has no steps in Optuna; give tune.loguniform"),
-        (
-            FloatDistribution(0.0, float("inf")),
-            "lr: bounds must be finite numbers, at most 1e300, but got 0 to inf",
-        ),
-        (
-            CategoricalDistribution(["a", cast(Any, [1])]),
-            r"lr: choices must be numbers.* but got \[\[1\]\]",
-        ),
+        (FloatDistribution(0.0, float("inf")), "lr: bounds must be finite numbers, at most 1e300, but got 0 to inf"),
+        (CategoricalDistribution(["a", cast(Any, [1])]), r"lr: choices must be numbers.* but got \[\[1\]\]"),
         (tune.choice(["a", {"b": 1}]), r"lr: choices must be numbers.* but got \[\{'b': 1\}\]"),
     ],
     ids=lambda value: "" if isinstance(value, str) else repr(value)[:30],
@@ -317,10 +311,7 @@ def test_all_wrong_entries_are_named_at_once() -> None:
         ),
         (lambda trial: 1 / 0, r"before it asked for anything: ZeroDivisionError: division by zero \(.*, line \d+\)"),
         (lambda trial: sys.exit(0), r"before it asked for anything: SystemExit: 0 \(.*, line \d+\); fix it there"),
-        (
-            lambda trial: {"x": [1]},
-            r"must return numbers, texts, bools or None, but returned x=\[1\]; make it",
-        ),
+        (lambda trial: {"x": [1]}, r"must return numbers, texts, bools or None, but returned x=\[1\]; make it"),
         (lambda trial: [trial.suggest_float("lr", 0, 1)], "must return a mapping or None, but returned"),
         (
             lambda trial: {"lr": tune.uniform(0, 1)},

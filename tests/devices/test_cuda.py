@@ -15,8 +15,7 @@ from gaudi_tune.training.fresh_start import fresh_start
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"),
-    [("sgd", {"momentum": 0.9, "nesterov": True}), ("adamw", {}), ("rmsprop", {"momentum": 0.9})],
+    ("name", "arguments"), [("sgd", {"momentum": 0.9, "nesterov": True}), ("adamw", {}), ("rmsprop", {"momentum": 0.9})]
 )
 def test_fused_optimizers_compute_the_same(name: OptimizerName, arguments: dict[str, Any]) -> None:
     """torch's fused kernels also run on a CPU."""

@@ -13,14 +13,7 @@ from gaudi_tune.devices import gaudi_node
 from gaudi_tune.devices.cpu import Cpu
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.find import DEVICE, DEVICE_TYPES, find_devices, worker_device
-from gaudi_tune.devices.gaudi_node import (
-    AUTOLOAD,
-    GRADIENT_VIEWS,
-    LAZY_MODE,
-    MODULES,
-    prepare_worker,
-    visible_modules,
-)
+from gaudi_tune.devices.gaudi_node import AUTOLOAD, GRADIENT_VIEWS, LAZY_MODE, MODULES, prepare_worker, visible_modules
 from tests.helpers.sessions import numbers_of, reports_of
 from tests.helpers.small_task import small_loop
 

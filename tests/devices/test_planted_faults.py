@@ -17,11 +17,7 @@ from tests.helpers.stand_in_hpu import FORGOTTEN, lay_out_devices
 
 pytestmark = pytest.mark.processes
 
-HEALTHY = {
-    "driver_version": "1.24.0-8a6e1c7\n1.24.0-8a6e1c7",
-    "module_id": "1\n0",
-    "name": "HL-225\nHL-225",
-}
+HEALTHY = {"driver_version": "1.24.0-8a6e1c7\n1.24.0-8a6e1c7", "module_id": "1\n0", "name": "HL-225\nHL-225"}
 """What hl-smi answers."""
 MEMINFO = "MemTotal: 1056000000 kB\nHugePages_Total: {pages}\nHugepagesize: 2048 kB\n"
 TAKEN = "RuntimeError: synStatus=8 [Device not found] Device acquire failed."

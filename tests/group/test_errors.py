@@ -115,12 +115,7 @@ def test_a_loop_error_is_identified_by_where_it_was_raised() -> None:
 
 def test_code_that_torch_generates_does_not_count_where_an_error_was_raised() -> None:
     fingerprints = set()
-    for file in (
-        "<eval_with_key>.1",
-        "<eval_with_key>.2",
-        "/tmp/torchinductor_me/a.py",
-        "/tmp/torchinductor_me/b.py",
-    ):
+    for file in ("<eval_with_key>.1", "<eval_with_key>.2", "/tmp/torchinductor_me/a.py", "/tmp/torchinductor_me/b.py"):
         code = compile("def call():\n    raise ValueError('no')", file, "exec")
         scope: dict[str, Any] = {}
         exec(code, scope)

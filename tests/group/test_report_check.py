@@ -47,10 +47,7 @@ def test_a_report_that_no_sweep_can_use_is_an_error_of_its_trial(wrong: dict[str
     [
         ({"acc": 0.5, "loss": 1.0}, "has acc, loss; did you mean metric='acc'? Else have the train loop report"),
         ({"error": 0.5}, "has error; did you mean metric='error'?"),
-        (
-            {"loss": 1.0, "lr": 0.1},
-            "has loss, lr; give the Experiment the metric that is meant, or have the",
-        ),
+        ({"loss": 1.0, "lr": 0.1}, "has loss, lr; give the Experiment the metric that is meant, or have the"),
         ({}, "has nothing; give the Experiment"),
     ],
 )

@@ -229,9 +229,7 @@ def test_hung_workers_are_killed_and_the_trial_continues(trainable: Any, tmp_pat
     assert not psutil.pid_exists(first["worker_pid"])
 
 
-def test_a_configuration_that_the_trial_actor_cannot_read_fails_its_trial_alone(
-    trainable: Any,
-) -> None:
+def test_a_configuration_that_the_trial_actor_cannot_read_fails_its_trial_alone(trainable: Any) -> None:
     trainable.reset({"loop": "environment_at_start"})
     with pytest.raises(
         WorkerRaisedError, match="cannot read the configuration of the trial: KeyError: 'gpu_migration'"

@@ -22,11 +22,7 @@ def run(command: str, expected: int = 0) -> str:
     program, *arguments = shlex.split(command)
     assert program in ("python", "gaudi-tune"), command
     printed, errors, status = io.StringIO(), io.StringIO(), 0
-    with (
-        contextlib.redirect_stdout(printed),
-        contextlib.redirect_stderr(errors),
-        pytest.MonkeyPatch.context() as patch,
-    ):
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors), pytest.MonkeyPatch.context() as patch:
         try:
             if program == "gaudi-tune":
                 status = main(arguments)

@@ -72,10 +72,7 @@ def quadratic(config: dict[str, Any]) -> None:
         metrics = {"epoch": epoch, **score, "train_loss": loss, "noise": torch.rand(())}
         if trial.done_at:
             metrics |= {"done": epoch == trial.done_at, "runs_in": os.environ["MLFLOW_EXPERIMENT_NAME"]}
-        report(
-            metrics,
-            save=partial(_write, epoch=epoch),
-        )
+        report(metrics, save=partial(_write, epoch=epoch))
 
 
 def unsaved(config: dict[str, Any]) -> None:

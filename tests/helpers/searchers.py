@@ -127,10 +127,7 @@ def report(proposer: Proposer, trial_id: str, result: Mapping[str, Any]) -> None
 
 
 def end(
-    proposer: Proposer,
-    trial_id: str,
-    result: Mapping[str, Any] | None = None,
-    failure: Failure | None = None,
+    proposer: Proposer, trial_id: str, result: Mapping[str, Any] | None = None, failure: Failure | None = None
 ) -> None:
     sweep_of(proposer).end(trial_id, result, failure)
 

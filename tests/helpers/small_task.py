@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,20 +37,6 @@ class Points(Dataset[Any]):
     def __getitems__(self, indices: list[int]) -> Batch:
         points = self.points[indices]
         return {"points": points + self.noise * torch.randn_like(points), "labels": self.labels[indices]}
-
-
-class SlowPoints(Dataset[Any]):
-    """The same points, after so many seconds for each batch."""
-
-    def __init__(self, points: Points, seconds: float) -> None:
-        self._points, self._seconds, self.augments = points, seconds, points.augments
-
-    def __len__(self) -> int:
-        return len(self._points)
-
-    def __getitems__(self, indices: list[int]) -> Batch:
-        time.sleep(self._seconds)
-        return self._points.__getitems__(indices)
 
 
 @dataclass(frozen=True, kw_only=True)

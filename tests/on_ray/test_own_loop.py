@@ -366,11 +366,7 @@ def test_an_error_of_the_loop_is_shown_once_without_the_frames_around_it(wrong: 
 @pytest.mark.workers
 @pytest.mark.parametrize("scheduler", ["asha-promote", "pbt"])
 def test_a_loop_that_goes_on_from_nothing_is_told_so(
-    ray_here: None,
-    storage: Path,
-    scheduler: Any,
-    caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
+    ray_here: None, storage: Path, scheduler: Any, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No trial of it waits, which would train its first epochs twice; and a population of it cannot be."""
     own = Experiment(train_loop=forgetful, space=OWN.space, metric="score", budget=Budget(epochs=4))

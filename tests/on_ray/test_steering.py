@@ -168,10 +168,7 @@ def test_wanted_configurations_never_proposed_are_kept(run: SweepRun, tmp_path: 
 @pytest.mark.parametrize(
     ("wish", "message"),
     [
-        (
-            {"do": "stop", "trial": 2},
-            r"trial 2: there is no such trial; give one that is running or paused \(1\)",
-        ),
+        ({"do": "stop", "trial": 2}, r"trial 2: there is no such trial; give one that is running or paused \(1\)"),
         ({"do": "add", "trials": 0}, "0 trials: give a number from 1 to 10000"),
         ({"do": "add", "trials": None}, "not a request that a sweep knows; send {.do.: .stop., .trial.: 7}"),
         ({"do": "add", "trials": True}, "not a request that a sweep knows"),

@@ -61,10 +61,7 @@ def leave(config: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (
-            {"check": lambda config: config.none},
-            r"^check raised AttributeError: .*test_check\.py, line \d+\)",
-        ),
+        ({"check": lambda config: config.none}, r"^check raised AttributeError: .*test_check\.py, line \d+\)"),
         ({"check": lambda config: next(iter([]))}, r"^check raised StopIteration .*test_check"),
         ({"check": leave}, r"^check raised SystemExit: 3 \(.*test_check\.py, line \d+\)"),
         ({"check": lambda config: int("it has no rows")}, "^invalid literal for int.. with base 10: 'it has no rows'$"),

@@ -167,10 +167,7 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
             r"http://\*\*\*: .*must not hold a password or a token: .*; set MLFLOW_TRACKING_USERNAME and",
         ),
         ({"confirm": 2, "baseline_only": True}, "--confirm 2: --baseline-only has no winner; leave --confirm out"),
-        (
-            {"confirm": 2, "scheduler": "pbt"},
-            "--confirm 2: --scheduler pbt changes hyperparameters",
-        ),
+        ({"confirm": 2, "scheduler": "pbt"}, "--confirm 2: --scheduler pbt changes hyperparameters"),
         ({"confirm": 1, "num_samples": 1}, "--confirm 1: one trial is the baseline"),
         ({"confirm": 0, "seeds": 3}, "--seeds 3 goes with --confirm K"),
         ({"tracking_uri": "postgresql://ada:secret@host/x"}, r"postgresql://\*\*\*: .* for PostgreSQL PGPASSWORD"),
@@ -203,18 +200,12 @@ def test_objectives_take_the_place_of_the_experiments_metric(storage: Path) -> N
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"objectives": ("noise",)},
-            "is more or less of noise better? Give noise:max or noise:min",
-        ),
+        ({"objectives": ("noise",)}, "is more or less of noise better? Give noise:max or noise:min"),
         ({"objectives": ("val_loss:less",)}, "is more or less of val_loss better? Give val_loss:max or val_loss:min"),
         ({"objectives": ("val_loss", "val_loss:max")}, "val_loss val_loss:max: name one to 3 metrics, each once"),
         ({"objectives": ("a:max", "b:max", "c:max", "d:max")}, "name one to 3 metrics, each once"),
         ({"objectives": ("val_accuracy", "val_loss"), "scheduler": "pbt"}, "--scheduler pbt compares trials by one"),
-        (
-            {"objectives": ("val_accuracy", "val_loss"), "scheduler": "median"},
-            "take asha, asha-promote, hyperband or",
-        ),
+        ({"objectives": ("val_accuracy", "val_loss"), "scheduler": "median"}, "take asha, asha-promote, hyperband or"),
     ],
 )
 def test_objectives_that_cannot_be(changes: dict[str, Any], message: str, storage: Path) -> None:
@@ -281,10 +272,7 @@ def test_an_unknown_option_names_only_options_that_build_tuner_takes(storage: Pa
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"scheduler": "pbtt"},
-            "--scheduler pbtt: must be 'asha-promote', 'asha', .* or 'fifo'",
-        ),
+        ({"scheduler": "pbtt"}, "--scheduler pbtt: must be 'asha-promote', 'asha', .* or 'fifo'"),
         ({"device": "tpu"}, "--device tpu: must be auto, hpu, cuda, cpu; an NVIDIA GPU is cuda"),
         ({"num_samples": "many"}, "--num-samples many: must be a whole number"),
         ({"objectives": (":min",)}, "metric must be the name of one number .* but got ''"),

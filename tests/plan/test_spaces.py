@@ -45,10 +45,7 @@ def test_batches_of_a_space_that_is_a_function_are_checked(storage: Path) -> Non
     [
         ({"lr": [0.1, 0.2]}, r"lr: \[0.1, 0.2\] is no range; give tune.uniform"),
         ({"lr": tune.choice([0.001, "b"])}, "in the search space lr must be a valid number, but it may be 'b'"),
-        (
-            {"optimizer": tune.choice(["sgd", "lion"])},
-            "optimizer must be .* or 'lars', but it may be 'lion'",
-        ),
+        ({"optimizer": tune.choice(["sgd", "lion"])}, "optimizer must be .* or 'lars', but it may be 'lion'"),
         ({"batch_size": tune.uniform(8, 32)}, "batch_size must be a valid integer, .* but it may be "),
         ({"epochs": tune.randint(1, 9)}, "has keys that options give, such as --epochs; leave them out: epochs"),
         ({"lr": 0.5}, "the baseline differs from the constants of the search space in: lr"),
@@ -104,10 +101,7 @@ def branching(trial: optuna.Trial) -> dict[str, Any]:
 
 
 BRANCHING = replace(
-    QUADRATIC,
-    config_class=BranchingConfig,
-    space=branching,
-    baseline={"x": 0.9, "optimizer": "sgd", "momentum": 0.9},
+    QUADRATIC, config_class=BranchingConfig, space=branching, baseline={"x": 0.9, "optimizer": "sgd", "momentum": 0.9}
 )
 
 

@@ -109,9 +109,7 @@ def command_of(process: psutil.Process) -> str:
         return ""
 
 
-def test_nobody_reads_logs_or_asks_for_machines_and_processes_are_started_by_our_script(
-    ray_here: None,
-) -> None:
+def test_nobody_reads_logs_or_asks_for_machines_and_processes_are_started_by_our_script(ray_here: None) -> None:
     """A process that is started so trains in every test with workers."""
     commands = [command_of(process) for process in psutil.Process().children(recursive=True)]
     (raylet,) = [command for command in commands if "--python_worker_command=" in command]

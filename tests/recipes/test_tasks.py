@@ -195,10 +195,7 @@ def test_top_five_of_eleven_classes(batches: None) -> None:
     fresh_start(1)
     data = Samples(points=torch.randn(131, 3), labels=torch.randint(TOKENS, (131,)))
     task = Task(
-        model=nn.Linear(3, TOKENS),
-        forward=lambda model, batch: model(batch["points"]),
-        train_data=data,
-        val_data=data,
+        model=nn.Linear(3, TOKENS), forward=lambda model, batch: model(batch["points"]), train_data=data, val_data=data
     )
     with open_session(collector):
         train(task, config)

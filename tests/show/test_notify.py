@@ -62,11 +62,7 @@ def test_a_sweep_of_which_all_trials_failed_is_told_as_one(plan: Plan, webhook: 
 @pytest.mark.parametrize(
     ("ending", "event", "says"),
     [
-        (
-            Ending("5 trials failed alike", 1),
-            "failed",
-            "sweep failed after 0 s (5 trials failed alike), best score",
-        ),
+        (Ending("5 trials failed alike", 1), "failed", "sweep failed after 0 s (5 trials failed alike), best score"),
         (Ending("--target 0.4 is reached", 0), "ended", "sweep ended after 0 s (--target 0.4 is reached), best score"),
     ],
 )

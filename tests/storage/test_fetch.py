@@ -108,10 +108,7 @@ def test_a_new_sweep_has_a_working_copy_here_and_a_name_that_is_free_there(addre
 
 def test_a_sweep_goes_on_on_another_machine(address: str) -> None:
     owned(address, ended=True)
-    for options in (
-        SweepOptions(resume=f"{address}/earlier"),
-        SweepOptions(resume="earlier", storage=Path(address)),
-    ):
+    for options in (SweepOptions(resume=f"{address}/earlier"), SweepOptions(resume="earlier", storage=Path(address))):
         plan = make_plan(PLAIN, options)
         assert (plan.name, plan.folder) == ("earlier", working_folder(address) / "earlier")
         assert (plan.address, plan.fetched_from) == (address, (address, "earlier"))

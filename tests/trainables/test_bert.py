@@ -151,11 +151,7 @@ def test_text_is_tokenized_once(configure: Configure, monkeypatch: pytest.Monkey
         (lambda p: None, {}, r"the hub lacks it or cannot be reached .*Give a local path or a name on the hub"),
         (lambda p: p.mkdir(), {}, "there are no files in the folder that end in .csv, .tsv, .*; put in train"),
         (lambda p: p.with_suffix(".csv").touch(), {}, "the file .*mine.csv is empty"),
-        (
-            lambda p: p.write_text("x"),
-            {},
-            r"a file must be one of .csv, .tsv, .*, .parquet, but this is ''",
-        ),
+        (lambda p: p.write_text("x"), {}, r"a file must be one of .csv, .tsv, .*, .parquet, but this is ''"),
         (
             lambda p: write_csv(p, "train", [("a", "b")]),
             {},

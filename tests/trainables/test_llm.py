@@ -114,19 +114,11 @@ def test_a_tokenizer_without_template_gets_the_prompt_of_alpaca(
 @pytest.mark.parametrize(
     ("rows", "changes", "message"),
     [
-        (
-            [{"question": "a", "answer": "b"}],
-            {},
-            r"has the columns question, answer; it must have messages; or",
-        ),
+        ([{"question": "a", "answer": "b"}], {}, r"has the columns question, answer; it must have messages; or"),
         ([{"messages": "hello"}], {}, r"row 1 of .* has messages that are no list of messages"),
         ([{"messages": [USER]}], {}, r"row 1 of .* has no message of the assistant to learn"),
         ([{"prompt": "a", "completion": ""}], {}, r"row 1 of .* has no completion; fill it in or leave the row out"),
-        (
-            [FORMS["messages"][0]] * 5,
-            {"max_length": 8},
-            r"no conversation of train has an answer in its first 8",
-        ),
+        ([FORMS["messages"][0]] * 5, {"max_length": 8}, r"no conversation of train has an answer in its first 8"),
         ([FORMS["messages"][0]] * 5, {"max_length": 10**6}, None),
     ],
     ids=["columns", "no list", "no answer", "empty", "cut", "rotates"],

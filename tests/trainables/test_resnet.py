@@ -107,10 +107,7 @@ def test_habanas_switches_are_refused_without_habana() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"fp16_to_bf16": True},
-            "with gpu_migration, but got gpu_migration=False, fp16_to_bf16=True",
-        ),
+        ({"fp16_to_bf16": True}, "with gpu_migration, but got gpu_migration=False, fp16_to_bf16=True"),
         ({"lazy_mode": True, "compile": True}, "compile and lazy_mode exclude each other"),
         ({"sync_batch_norm": True, "compile": True}, "compile and sync_batch_norm exclude each other"),
     ],

@@ -7,11 +7,7 @@ import pytest
 import torch
 
 from gaudi_tune.devices.device import CPUS_PER_WORKER
-from gaudi_tune.training.fresh_start import (
-    fresh_start,
-    release_memory,
-    seed_everything,
-)
+from gaudi_tune.training.fresh_start import fresh_start, release_memory, seed_everything
 from tests.helpers.stand_in_hpu import forked_output_of
 
 

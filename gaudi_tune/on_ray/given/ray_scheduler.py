@@ -18,15 +18,7 @@ from gaudi_tune.base import names
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.given.guarded import Guarded
 from gaudi_tune.on_ray.scheduler import SweepScheduler
-from gaudi_tune.private.ray_objects import (
-    PBT_STATE,
-    keeps_state,
-    pbt_states,
-    restore,
-    saved,
-    set_goal,
-    time_attribute,
-)
+from gaudi_tune.private.ray_objects import PBT_STATE, keeps_state, pbt_states, restore, saved, set_goal, time_attribute
 from gaudi_tune.private.ray_tune import ForScheduler, training_of
 from gaudi_tune.sweep.policies.schedulers.given import GivenScheduler
 from gaudi_tune.sweep.policies.schedulers.population import Population

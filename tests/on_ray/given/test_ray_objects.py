@@ -164,10 +164,7 @@ def test_every_hook_of_ray_is_passed_on() -> None:
 @pytest.mark.parametrize(
     ("callbacks", "message"),
     [
-        (
-            Counting(),
-            r"callbacks=an object of the class Counting: give a list of objects .*\[TBXLoggerCallback\(\)\]",
-        ),
+        (Counting(), r"callbacks=an object of the class Counting: give a list of objects .*\[TBXLoggerCallback\(\)\]"),
         ([Counting], r"callbacks=Counting is a class; give an object, Counting\(...\)"),
         ([print], r"give a list of objects of ray.tune.Callback"),
     ],

@@ -93,10 +93,7 @@ def by_configuration(config: dict[str, Any]) -> dict[str, float]:
         (tune.with_resources(partial(quadratic), by_configuration), "by_configuration"),
         (tune.with_resources(Booking, by_configuration), "default_resource_request"),
         (Booking, "default_resource_request"),
-        (
-            tune.with_resources(partial(quadratic), tune.PlacementGroupFactory([{"CPU": 1}, {"GPU": 0.5}])),
-            "bundles",
-        ),
+        (tune.with_resources(partial(quadratic), tune.PlacementGroupFactory([{"CPU": 1}, {"GPU": 0.5}])), "bundles"),
     ],
 )
 def test_resources_by_configuration_or_in_parts_are_refused(trainable: Any, given: str, storage: Path) -> None:

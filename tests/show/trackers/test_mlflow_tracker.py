@@ -33,15 +33,7 @@ from gaudi_tune.sweep.record.events import (
 from tests.helpers.deliveries import free_port
 from tests.helpers.mlflow_runs import history, runs_of
 from tests.helpers.model_sweeps import make_checkpoint
-from tests.helpers.scripted import (
-    began,
-    ended,
-    happen,
-    over,
-    plan_of,
-    reported,
-    state_of,
-)
+from tests.helpers.scripted import began, ended, happen, over, plan_of, reported, state_of
 
 INTERRUPTED = Ending("Ctrl-C", 130)
 
@@ -359,12 +351,7 @@ def test_every_number_has_a_name_of_its_own() -> None:
 def test_a_number_keeps_its_name_from_report_to_report() -> None:
     known_names: dict[str, str] = {}
     assert numbers_in({"acc@1": 0.1}, known_names) == {"acc_1": 0.1}
-    (other,) = numbers_in(
-        {
-            "acc_1": 0.9,
-        },
-        known_names,
-    )
+    (other,) = numbers_in({"acc_1": 0.9}, known_names)
     (third,) = numbers_in({"acc#1": 0.5}, known_names)
     assert len({"acc_1", other, third}) == 3
     assert numbers_in({"acc_1": 0.8, "acc@1": 0.2}, known_names) == {other: 0.8, "acc_1": 0.2}

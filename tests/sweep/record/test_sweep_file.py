@@ -172,8 +172,7 @@ def test_a_copied_or_renamed_folder_does_not_go_on_as_the_original(
 ) -> None:
     way(folder, folder.with_name("other"))
     with pytest.raises(
-        SweepError,
-        match=r"--resume other: this is a copy of the sweep sweep, or .* renamed; .*--resume .* --name NEW",
+        SweepError, match=r"--resume other: this is a copy of the sweep sweep, or .* renamed; .*--resume .* --name NEW"
     ):
         resumed(folder, resume="other")
 
@@ -209,17 +208,11 @@ def test_a_sweep_that_was_moved_with_its_name_goes_on_where_it_is(folder: Path, 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda text: text[:40],
-            r"sweep\.json is torn, or is not the file of a sweep .*start a new sweep",
-        ),
+        (lambda text: text[:40], r"sweep\.json is torn, or is not the file of a sweep .*start a new sweep"),
         (lambda text: "", r"sweep\.json is torn"),
         (lambda text: "{}", r"sweep\.json is torn, or is not the file of a sweep \(Field required\)"),
         (lambda text: "[]", r"sweep\.json is torn, or is not the file of a sweep"),
-        (
-            lambda text: json.dumps({**json.loads(text), "options": {}}),
-            r"not the file of a sweep \(KeyError",
-        ),
+        (lambda text: json.dumps({**json.loads(text), "options": {}}), r"not the file of a sweep \(KeyError"),
         (lambda text: text.replace('"seed"', '"sead"'), "another version of this project began it .*sead"),
         (lambda text: text.replace('"num_samples"', '"samples"'), "another version of this project began it .*num_sam"),
     ],

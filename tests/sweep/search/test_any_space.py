@@ -105,14 +105,7 @@ def test_every_sampler_learns_from_any_results(sampler: str, results: str, tmp_p
 def test_several_objectives_in_a_space_with_a_single_value(sampler: str, tmp_path: Path) -> None:
     space = {"lr": LR, "optimizer": tune.choice(["adamw"])}
     objectives = [SCORE, Objective("cost", "min")]
-    proposer = searcher_in(
-        tmp_path,
-        space,
-        Budget(epochs=1),
-        baseline={},
-        sampler=sampler,
-        objectives=objectives,
-    )
+    proposer = searcher_in(tmp_path, space, Budget(epochs=1), baseline={}, sampler=sampler, objectives=objectives)
     for number in range(TRIALS):
         config = proposal(proposer, f"t{number}")
         cost = math.inf if number % 5 == 4 else config["lr"]

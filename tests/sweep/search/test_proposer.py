@@ -188,11 +188,7 @@ def test_every_sampler_goes_on_from_the_record_as_if_nothing_had_happened(sample
     space = {"x": tune.uniform(0, 1), "y": tune.uniform(0, 1)}
     proposals = []
     for interrupted in (False, True):
-        same: dict[str, Any] = {
-            "space": space,
-            "sampler": sampler,
-            "baseline": {"x": 0.5, "y": 0.5},
-        }
+        same: dict[str, Any] = {"space": space, "sampler": sampler, "baseline": {"x": 0.5, "y": 0.5}}
         proposer, made = searcher_in(tmp_path, **same), []
         for number in range(13):
             made.append(proposal(proposer, str(number)))

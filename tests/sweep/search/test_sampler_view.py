@@ -38,12 +38,7 @@ def test_the_sampler_sees_running_and_stopped_trials_with_their_best_so_far(tmp_
     train(proposer, "b", 0.5)
     end(proposer, "c", {"score": 0.2, "epoch": 1})
     complete = TrialState.COMPLETE
-    assert told(proposer) == [
-        (complete, 0.9),
-        (complete, 0.5),
-        (complete, 0.2),
-        (TrialState.RUNNING, None),
-    ]
+    assert told(proposer) == [(complete, 0.9), (complete, 0.5), (complete, 0.2), (TrialState.RUNNING, None)]
     assert states(proposer) == [complete, TrialState.RUNNING, TrialState.PRUNED, TrialState.RUNNING]
     assert [trial.intermediate_values for trial in seen(proposer)] == [{1: 0.5, 2: 0.9, 3: 0.8}, {1: 0.5}, {1: 0.2}, {}]
 

@@ -28,11 +28,11 @@ from gaudi_tune.devices.cpu import CPU
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.show.trackers.delivery import deliver_left
 from gaudi_tune.sweep.record.sweep_state import SweepState
+from tests.helpers import simulated_groups
+from tests.helpers.simulated_groups import without_ray
 from tests.tools.agree.groups import KilledError, RealActors, keep_files
 from tests.tools.agree.loops import Curve
 from tests.tools.agree.places import Truth, disagreements
-from tests.tools.benchmarks import simulated_groups
-from tests.tools.benchmarks.simulated_groups import without_ray
 
 SPACE: dict[str, Any] = {"x": tune.uniform(-1.0, 1.0)}
 GRID: dict[str, Any] = {"x": tune.grid_search([0.1 * number for number in range(8)])}

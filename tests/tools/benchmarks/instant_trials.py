@@ -127,12 +127,7 @@ def numbers_kept(folder: Path, summary: dict[str, Any]) -> dict[str, list[int]]:
             int(name.split()[1])  # "trial 002 x=0.5"
             for (name,) in database.execute(query)
         ]
-    return {
-        "log": log,
-        "study": study,
-        "summary": list(map(int, summary["device_time"]["trials"])),
-        "mlflow": mlflow,
-    }
+    return {"log": log, "study": study, "summary": list(map(int, summary["device_time"]["trials"])), "mlflow": mlflow}
 
 
 @contextmanager

@@ -22,11 +22,7 @@ from tests.helpers.stand_in_hpu import double_owners, ownerships
 from tests.tools.faults.accumulating import ACCUMULATING, added
 from tests.tools.faults.sweep import Sweep
 
-KINDS = {
-    "exception": FailureKind.LOOP_ERROR,
-    "memory": FailureKind.OUT_OF_MEMORY,
-    "nan": FailureKind.DIVERGED,
-}
+KINDS = {"exception": FailureKind.LOOP_ERROR, "memory": FailureKind.OUT_OF_MEMORY, "nan": FailureKind.DIVERGED}
 """The kind of failure that MLflow is to be told of a trial, by what was ordered."""
 
 

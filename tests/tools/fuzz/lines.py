@@ -90,10 +90,7 @@ def gaudi_tune(random: Random, place: Path) -> Input:
     if command in ("run", "rerun"):
         options = [*options, "--dry-run", "--device", "cpu"]
     if command == "rerun" and random.random() < 0.7:
-        options += [
-            "--script",
-            str(place / random.choice(("my.py", "my.py", "broken.py", "exits.py", "nosuch.py"))),
-        ]
+        options += ["--script", str(place / random.choice(("my.py", "my.py", "broken.py", "exits.py", "nosuch.py")))]
     arguments = [command, *subjects, *options]
     if command == "run" and any(subject.endswith(("exits.py", "broken.py", "wrong.py")) for subject in subjects[:1]):
         wrong = "its script ends or fails"

@@ -7,11 +7,7 @@ from tests.tools.leaks import ways
 
 PAGE = PROJECT_ROOT / "docs" / "what-stays.md"
 BEGIN, END = "<!-- begin: python -m tests.tools.leaks --write -->", "<!-- end -->"
-WORDS = {
-    ways.CLEAN: "clean",
-    ways.NEW_WORKERS: "the next trial gets new workers",
-    ways.STAYS: "**stays**",
-}
+WORDS = {ways.CLEAN: "clean", ways.NEW_WORKERS: "the next trial gets new workers", ways.STAYS: "**stays**"}
 
 
 def tables(outcomes: dict[str, str]) -> str:

@@ -39,12 +39,7 @@ def run(graph: str, part: str) -> None:
         metrics.cached(hit=False)
         ready_at = _device.library().compile(_device.COMPILE_S)
         with (_hardware.FOLDER / "compilations.jsonl").open("a") as log:
-            entry = {
-                "time": time.monotonic(),
-                "pid": os.getpid(),
-                "recipe": recipe,
-                "part": part,
-            }
+            entry = {"time": time.monotonic(), "pid": os.getpid(), "recipe": recipe, "part": part}
             log.write(json.dumps(entry) + "\n")
         if folder:
             on_disk.write_text(str(ready_at))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gaudi_tune.devices.hpu import HPU
+from gaudi_tune.show.plan_text import plan_lines
 from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
 from gaudi_tune.sweep.policies.schedulers.scheduler import CONTINUE, Scheduler
 from gaudi_tune.sweep.record.events import Decision, Reported
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
-from tests.tools.benchmarks.growth import tuner_of
-from tests.tools.benchmarks.simulated_groups import Clock, Groups, without_ray
+from tests.helpers.simulated_groups import Clock, Groups, without_ray
+from tests.helpers.simulated_sweep import simulated_tuner
 
 LAP = 3
 """A trial may end at every report of this number."""
@@ -36,15 +36,14 @@ class Race(Scheduler):
         return CONTINUE
 
 
-def test_a_sweep_runs_with_it_once_it_is_in_the_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_runs_with_it_once_it_is_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCHEDULERS, "fifo", Race)  # a name of its own would be one more in SchedulerName
     with without_ray(tmp_path, Groups(Clock(), 4), HPU):
-        tuner = tuner_of(tmp_path, "off", Namespace(trials=12, epochs=9, scheduler="fifo"), 1, trackers=(), confirm=0)
+        tuner = simulated_tuner(tmp_path, trials=12, epochs=9, scheduler="fifo", seed=1, confirm=0)
         tuner.run.announcer.views[:] = []
         tuner.fit()
-    assert "every 3 reports the worst of the 4 that train at the same time ends" in capsys.readouterr().out
+    plan = "\n".join(plan_lines(tuner.plan))
+    assert "every 3 reports the worst of the 4 that train at the same time ends" in plan
     state = tuner.run.state
     assert state.complete
     stopped = [trial for trial in state.trials.values() if trial.status == "stopped early"]

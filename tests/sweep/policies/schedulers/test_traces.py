@@ -7,9 +7,6 @@ meant: ``python -m tests.sweep.policies.schedulers.test_traces``.
 from __future__ import annotations
 
 import json
-from argparse import Namespace
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,8 +16,8 @@ import pytest
 from gaudi_tune.devices.hpu import HPU
 from gaudi_tune.sweep.record.events import Decided, Event, TrialBegan, TrialEnded
 from gaudi_tune.sweep.record.sweep_state import SweepState
-from tests.tools.benchmarks.growth import tuner_of
-from tests.tools.benchmarks.simulated_groups import Clock, Groups, without_ray
+from tests.helpers.simulated_groups import Clock, Groups, without_ray
+from tests.helpers.simulated_sweep import simulated_tuner
 
 RECORDED = Path(__file__).with_name("traces.json")
 TWO = ("val_accuracy", "train_s:min")
@@ -59,11 +56,10 @@ class Trace:
 
 def trace_of(name: str, folder: Path) -> list[str]:
     """Run a sweep of 16 trials with four groups, and return what became of its trials."""
-    arguments = Namespace(trials=16, epochs=27, scheduler=name.split(",")[0])
-    options = {"confirm": 0, **SWEEPS[name]}
+    options = {"scheduler": name.split(",")[0], "confirm": 0, **SWEEPS[name]}
     trace = Trace()
-    with without_ray(folder, Groups(Clock(), 4), HPU), redirect_stdout(StringIO()):
-        tuner = tuner_of(folder, "off", arguments, 1, trackers=(), **options)
+    with without_ray(folder, Groups(Clock(), 4), HPU):
+        tuner = simulated_tuner(folder, trials=16, epochs=27, seed=1, **options)
         tuner.run.announcer.views[:] = [trace]
         tuner.fit()
     assert tuner.run.state.complete

@@ -17,7 +17,6 @@ import itertools
 import math
 import os
 import random
-import threading
 import time
 import uuid
 from collections import deque
@@ -27,7 +26,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 from unittest import mock
 
 import ray
@@ -58,42 +57,24 @@ USUAL = Place(1)
 HANGS_AFTER = 100
 """How often Tune asks for an event, and asks nothing of an actor in between, before it is clear that none will come."""
 
-_monotonic = time.monotonic
-
 
 class ImpossibleError(Exception):
     """The sweep has come to where no sweep may come."""
 
 
 class Clock:
-    """A clock that can be put forward and held.
+    """A clock that stands still where it is not put forward, so that the same is simulated each time."""
 
-    It goes on with real time; or with the CPU time of the thread that made it, where others use the machine, too; or it
-    stands still where it is not put forward, so that the same is simulated each time.
-    """
-
-    def __init__(self, goes_on: Literal["real", "cpu", "not"] = "not") -> None:
-        self._goes_on, self._ahead, self._thread = goes_on, 0.0, threading.get_ident()
-        self._last = _monotonic()
+    def __init__(self) -> None:
+        self._seconds = 0.0
 
     def now(self) -> float:
         """Return the seconds of the clock."""
-        if self._goes_on == "real":
-            return _monotonic() + self._ahead
-        if threading.get_ident() == self._thread:
-            self._last = (time.thread_time() if self._goes_on == "cpu" else 0.0) + self._ahead
-        return self._last
+        return self._seconds
 
     def wait(self, until: float) -> None:
         """Put the clock forward."""
-        self._ahead += max(0.0, until - self.now())
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Let what happens inside take no time."""
-        began = self.now()
-        yield
-        self._ahead -= self.now() - began
+        self._seconds = max(self._seconds, until)
 
 
 @dataclass(eq=False)
@@ -148,10 +129,6 @@ class Groups:
         self._free_devices = set(range(count))
         self._waiting: list[TrialActor] = []  # for devices
         self._asked_in_vain = 0
-        self.cpu_s = self.waited_s = 0.0
-        """CPU of what the groups do here, below 0, for it is not the driver's; and how long the driver waited."""
-        self.worked: list[tuple[float, float]] = []
-        """What the groups did: from when, and how long."""
         self.handled = 0
         """Events that Tune was given."""
         self.in_vain = 0
@@ -219,7 +196,7 @@ class Groups:
                 break
             due, _, actor, task, happen = heapq.heappop(self._due)
             if actor.tasks and actor.tasks[0] is task:  # else it was killed
-                self._wait(due)
+                self.clock.wait(due)
                 happen()
         else:
             self._asked_in_vain = 0
@@ -227,7 +204,7 @@ class Groups:
         self._asked_in_vain = 0 if self._due else self._asked_in_vain + 1
         if self._asked_in_vain > HANGS_AFTER or (not self._due and timeout is None):
             raise ImpossibleError(f"nothing can happen any more, and trials remain: {self._in_words()}")
-        self._wait(until)
+        self.clock.wait(until)
         return False
 
     def is_actor_started(self, tracked_actor: TrackedActor) -> bool:
@@ -269,30 +246,28 @@ class Groups:
     @property
     def num_actor_tasks(self) -> int:
         """What actors are asked; Tune's own manager need not count it."""
-        with self._unseen():
-            return sum(len(actor.tasks) for actor in self._actors.values())
+        return sum(len(actor.tasks) for actor in self._actors.values())
 
     # Who has which device.
 
     def _hand_out(self) -> None:
         """Give free devices to the groups that wait for some."""
-        with self._unseen():
-            for actor in list(self._waiting):
-                place = actor.place
-                if place.numbers:
-                    actor.booked += self._take([one for one in self._free_devices if one <= max(place.numbers)])
-                    if not {*place.numbers} <= {*actor.booked}:
-                        continue
-                    actor.on = place.numbers
-                    actor.booked = self._give_back(tuple({*actor.booked} - {*place.numbers}))
-                elif place.workers <= len(self._free_devices):
-                    actor.on = self._take(sorted(self._free_devices)[: place.workers])
-                else:
+        for actor in list(self._waiting):
+            place = actor.place
+            if place.numbers:
+                actor.booked += self._take([one for one in self._free_devices if one <= max(place.numbers)])
+                if not {*place.numbers} <= {*actor.booked}:
                     continue
-                self._waiting.remove(actor)
-                actor.group = place
-                self._check_owners()
-                self._start(actor)
+                actor.on = place.numbers
+                actor.booked = self._give_back(tuple({*actor.booked} - {*place.numbers}))
+            elif place.workers <= len(self._free_devices):
+                actor.on = self._take(sorted(self._free_devices)[: place.workers])
+            else:
+                continue
+            self._waiting.remove(actor)
+            actor.group = place
+            self._check_owners()
+            self._start(actor)
 
     def _take(self, devices: Iterable[int]) -> tuple[int, ...]:
         taken = tuple(devices)
@@ -328,8 +303,7 @@ class Groups:
             return
         task = actor.tasks[0]
         task.began = self.clock.now()
-        with self._unseen():
-            getattr(self, f"_do_{task.method}")(actor, *task.args)
+        getattr(self, f"_do_{task.method}")(actor, *task.args)
 
     def _after(self, takes: float, actor: TrialActor, happen: Callable[[], None]) -> None:
         heapq.heappush(self._due, (self.clock.now() + takes, next(self._order), actor, actor.tasks[0], happen))
@@ -339,7 +313,6 @@ class Groups:
 
         def done() -> None:
             task = actor.tasks.popleft()
-            self.worked.append((self.clock.now() - takes, takes))
             self._do_next(actor)
             if task.tell is not None:
                 self.handled += 1
@@ -384,10 +357,9 @@ class Groups:
         """End the group of an actor, if it has one, and go on after that."""
 
         def ended() -> None:
-            with self._unseen():
-                actor.on, actor.booked = self._give_back(actor.on), self._give_back(actor.booked)
-                actor.group = None
-                then()
+            actor.on, actor.booked = self._give_back(actor.on), self._give_back(actor.booked)
+            actor.group = None
+            then()
 
         self._after(END_S if actor.group is not None else 0.0, actor, ended)
 
@@ -397,13 +369,7 @@ class Groups:
         self.longest_wait_s = max(self.longest_wait_s, waited)
         if len(actor.on) > 1 and (why := HPU.placement_problem(actor.on)):
             raise ImpossibleError(f"{why}: {self._in_words()}")
-
-        def started() -> None:
-            with self._unseen():
-                self._train(actor, waited + START_S)
-
-        self.worked.append((self.clock.now(), START_S))
-        self._after(START_S, actor, started)
+        self._after(START_S, actor, lambda: self._train(actor, waited + START_S))
 
     def _train(self, actor: TrialActor, started: float) -> None:
         """Train an epoch, after a start that took so long."""
@@ -459,20 +425,6 @@ class Groups:
     def _do_move_to(self, actor: TrialActor, place: Place) -> None:
         actor.next_place = None if place == actor.place else place
         self._answer(0.0, actor)
-
-    # Time.
-
-    @contextmanager
-    def _unseen(self) -> Iterator[None]:
-        """Let what happens inside take no time, and none of the driver's CPU."""
-        worked = time.thread_time()
-        with self.clock.held():
-            yield
-        self.cpu_s -= time.thread_time() - worked
-
-    def _wait(self, until: float) -> None:
-        self.waited_s += max(0.0, until - self.clock.now())
-        self.clock.wait(until)
 
 
 @contextmanager
