@@ -24,6 +24,7 @@ RIVALS = {
     "syne-BOHB": ("syne_now", "BOHB"),
     "syne-ASHACQR": ("syne_now", "ASHACQR"),
     "syne-ASHABORE": ("syne_now", "ASHABORE"),
+    "syne-MOASHA": ("syne_now", "MOASHA"),
     "syne-MOBSTER": ("syne_gp", "MOBSTER"),
     "syne-HyperTune": ("syne_gp", "HyperTune"),
     "syne-DyHPO": ("syne_gp", "DyHPO"),
@@ -84,7 +85,10 @@ def end_process() -> None:
 class Rival:
     """A strategy in a process of its own."""
 
-    def __init__(self, file: Path, kind: str, seed: int, dimensions: int, epochs: int, workers: int) -> None:
+    def __init__(
+        self, file: Path, kind: str, seed: int, dimensions: int, epochs: int, workers: int, objectives: int = 1
+    ) -> None:
+        self.objectives = objectives
         self.file, (self.process, self.answers) = file, started(file)
         self.trials: dict[int, Trial] = {}
         self.cpu = 0.0
@@ -123,5 +127,6 @@ class Rival:
 
     def report(self, trial: Trial, loss: float, ended: bool) -> str:
         finite = loss if math.isfinite(loss) else None
-        told = self.call("tell", trial=int(trial.trial_id), epoch=trial.epoch, loss=finite, ended=ended)
+        second = {"seconds": trial.curve[1](trial.epoch)[1]} if self.objectives > 1 else {}
+        told = self.call("tell", trial=int(trial.trial_id), epoch=trial.epoch, loss=finite, ended=ended, **second)
         return "STOP" if ended else str(told["decision"])

@@ -7,7 +7,16 @@ train at once, each epoch as long as the table says, and ends after so many epoc
 has failed. Every task and seed has different random points: points that are the same for all tasks make a lucky set
 look like a law.
 
-The strategies are in ``strategies.py``, and in ``rival.py`` those that have environments of their own.
+The strategies are in ``strategies.py``, and in ``rival.py`` those that have environments of their own. With
+--learn-from the first of ours begins with the five best trials of an earlier sweep of 200 epochs:
+
+- same: of the same task, with another seed;
+- related: of another of its family (and, as the search was chosen on every second task, of its own half);
+- reversed: of the same task, with a search for the highest loss instead of the lowest.
+
+With --objectives a sweep has two, the loss and the seconds of an epoch, on LCBench's tasks, and what stands for its
+loss is the share that its trials do not yet dominate of the rectangle between the best of 2,000 random configurations
+trained in full and their ninth decile, with the logarithm of the seconds.
 
 - speed: the epochs (or seconds) that the other takes to a loss, over those that ours takes, geometric mean over tasks.
   The loss is the worse one of the two medians at the end, so that both get there.
@@ -40,7 +49,6 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -50,125 +58,25 @@ import numpy as np
 import optuna
 
 from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
+from gaudi_tune.plan.earlier import best_that_fit
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from tests.tools.benchmarks.rival import FOLDER, RIVALS, Rival, end_process, prepare
-from tests.tools.benchmarks.strategies import Array, Curve, Strategy, Take, Trial, make_strategy
+from tests.tools.benchmarks.strategies import LEARNING, Array, OnRecord, Strategy, Trial, make_strategy
+from tests.tools.benchmarks.tasks import TABLES, WORST, Task, earlier_task, find_task, find_tasks, with_seconds
 
-TABLES = Path(__file__).resolve().parent / "public_tables"
 Sweep: TypeAlias = list[tuple[float, float, float]]
 """Epoch, second and loss of each improvement in a sweep, and its end."""
 BOOTSTRAPS = 1000
 STARTS, POINTS = 8, 200
 """From which epoch on sweeps are compared, and at how many moments, closer together where they begin."""
-WORST = 1e9
-"""The lowest loss of a sweep that has not seen a finite one."""
-LOOKED_AT, OFF = 2000, 0.1
-"""How many random points are looked at, time and again, for the best and the worst; and how far off a prior is in each
-hyperparameter (standard deviation; a range is 1)."""
-
-
-class Task:
-    """A table of curves."""
-
-    def __init__(self, file: Path) -> None:
-        self.name = file.stem
-        with np.load(file) as table:
-            self.u, self.loss, self.sec = table["u"], table["loss"], table["sec"]
-        self.dimensions, self.epochs = self.u.shape[1], self.loss.shape[1]
-
-    def opened(self) -> Take:
-        """Return what gives the curves of one sweep."""
-        unused = np.ones(len(self.u), dtype=bool)
-
-        def take(point: Array) -> Curve | None:
-            if not unused.any():
-                return None
-            row = int(np.where(unused, ((self.u - point) ** 2).sum(axis=1), math.inf).argmin())
-            unused[row] = False
-            return self.u[row], lambda epoch: (float(self.loss[row, epoch - 1]), float(self.sec[row]))
-
-        return take
-
-    def prior(self, kind: str, seed: int) -> Array:
-        """Return a point near the best that there is ("right") or near the worst ("wrong")."""
-        generator = np.random.default_rng(seed)
-        near = self.extreme(generator, best=kind == "right")
-        return cast(Array, np.clip(near + generator.normal(0, OFF, self.dimensions), 0, 1))
-
-    def extreme(self, generator: np.random.Generator, *, best: bool) -> Array:
-        """Return the point with the lowest or the highest loss at the end."""
-        losses = np.where(np.isfinite(self.loss[:, -1]), self.loss[:, -1], WORST)
-        return cast(Array, self.u[losses.argmin() if best else losses.argmax()])
-
-
-class LCBench(Task):
-    """A task of LCBench's surrogate. Its first epoch is the untrained network, and is left out."""
-
-    def __init__(self, session: Any, name: str, number: int, ranges: Mapping[str, Sequence[Any]]) -> None:
-        self.name, self.dimensions, self.epochs = f"lcbench_{name}", len(ranges), 51
-        self.session, self.number, self.ranges = session, number, ranges
-
-    def opened(self) -> Take:
-        return self.curve
-
-    def values(self, point: Array) -> list[float]:
-        """Return the hyperparameters of a point as the surrogate takes them."""
-        values = []
-        for u, (low, high, *kind) in zip(point, self.ranges.values(), strict=True):
-            log = "log" in str(kind)
-            value = math.exp(math.log(low) + u * math.log(high / low)) if log else low + u * (high - low)
-            values.append(round(value) if "integer" in str(kind) else value)
-        return values
-
-    def ask(self, inputs: Array) -> Array:
-        """Return seconds so far and loss of each row of epoch and hyperparameters; (2, rows)."""
-        tasks = np.full((len(inputs), 1), self.number, dtype=np.int32)
-        seconds, accuracy = self.session.run(None, {"x_cat": tasks, "x_cont": inputs})[0].astype(float)[:, :2].T
-        return np.array([seconds, 1 - accuracy / 100])
-
-    def extreme(self, generator: np.random.Generator, *, best: bool) -> Array:
-        found, width = np.full(self.dimensions, 0.5), 1.0
-        for _ in range(8):  # around what was found, closer each time
-            points = np.clip(found + width * generator.uniform(-1, 1, (LOOKED_AT, self.dimensions)), 0, 1)
-            inputs = np.array([[1 + self.epochs, *self.values(point)] for point in points], dtype=np.float32)
-            losses = self.ask(inputs)[1]
-            found, width = points[losses.argmin() if best else losses.argmax()], width / 2
-        return cast(Array, found)
-
-    def curve(self, point: Array) -> Curve:
-        values = self.values(point)
-        known: list[tuple[float, float]] = []
-
-        def at(epoch: int) -> tuple[float, float]:
-            if epoch > len(known):  # most trials are stopped soon
-                until = next(end for end in (1, 3, 9, 27, self.epochs) if end >= epoch)
-                inputs = np.array([[1 + e, *values] for e in range(len(known), until + 1)], dtype=np.float32)
-                seconds, losses = self.ask(inputs)
-                known.extend(zip(losses[1:], np.maximum(np.diff(seconds), 1e-3), strict=True))
-            return known[epoch - 1]
-
-        return point, at
-
-
-@cache
-def find_tasks(folder: Path) -> list[Task]:
-    """Return the tasks of a folder by name; each process reads them once."""
-    tasks: list[Task] = [Task(file) for file in folder.glob("*.npz")]
-    if (folder / "lcbench.onnx").is_file():
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        session = onnxruntime.InferenceSession(folder / "lcbench.onnx", options)
-        about = json.loads((folder / "lcbench.json").read_text())
-        tasks += [LCBench(session, name, number, about["ranges"]) for name, number in about["tasks"].items()]
-    return sorted(tasks, key=lambda task: task.name)
+EARLIER = 200
+"""The epochs of an earlier sweep."""
 
 
 def simulate(strategy: Strategy, task: Task, workers: int, epochs: int) -> Sweep:
     """Return epoch, second and loss of each improvement in a sweep, and its end."""
-    take, numbers = task.opened(), itertools.count()
+    take, reached, numbers = task.opened(), task.measure(), itertools.count()
     events: list[tuple[float, int, Trial]] = []
     improved, lowest, now = [(0.0, 0.0, WORST)], WORST, 0.0
 
@@ -183,9 +91,9 @@ def simulate(strategy: Strategy, task: Task, workers: int, epochs: int) -> Sweep
         now, _, trial = heapq.heappop(events)
         trial.epoch += 1
         loss = trial.curve[1](trial.epoch)[0]
-        if loss < lowest:
-            lowest = loss
-            improved.append((epoch, now, loss))
+        if (value := reached(trial, loss)) < lowest:
+            lowest = value
+            improved.append((epoch, now, value))
         if strategy.report(trial, loss, trial.epoch >= task.epochs or not math.isfinite(loss)) == "CONTINUE":
             train(trial)
     return [*improved, (epochs, now, lowest)]
@@ -208,7 +116,7 @@ class Kept:
         the seconds of CPU that it took; those that are not there yet are simulated, as many at once as there are cores.
         """
         new = [sweep for sweep in sweeps if _key(*sweep) not in self.sweeps]
-        with ProcessPoolExecutor() as pool:
+        with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             found = iter(pool.map(_simulated, itertools.repeat(folder), new))
             for sweep in sweeps:
                 key = _key(*sweep)
@@ -227,21 +135,33 @@ def _key(task: str, name: str, seed: int, workers: int, epochs: int) -> str:
 def _simulated(folder: Path, sweep: tuple[str, str, int, int, int]) -> tuple[Sweep, float]:
     """Simulate one sweep in a process of the pool."""
     name_of_task, name, seed, workers, epochs = sweep
-    task = next(task for task in find_tasks(folder) if task.name == name_of_task)
+    task = find_task(folder, name_of_task)
+    own, kind = zlib.crc32(f"{task.name} {seed}".encode()), name.partition("+")[2].partition("+")[2]
+    given: dict[str, Any] = {"objectives": task.objectives}
+    if kind in ("right", "wrong"):
+        given["prior"] = task.prior(kind, own)
+    elif kind:
+        given["learned"] = learned(name.removesuffix(f"+{kind}"), earlier_task(folder, task, kind, seed), seed, workers)
     began = time.process_time()
-    own = zlib.crc32(f"{task.name} {seed}".encode())
-    prior = task.prior(kind, own) if (kind := name.partition("+")[2].partition("+")[2]) else None
-    strategy = made(name, own, task.dimensions, task.epochs, workers, prior)
+    strategy = made(name, own, task.dimensions, task.epochs, workers, **given)
     improved = simulate(strategy, task, workers, epochs)
     return improved, time.process_time() - began + (strategy.cpu if isinstance(strategy, Rival) else 0)
 
 
-def made(name: str, seed: int, dimensions: int, epochs: int, workers: int, prior: Array | None = None) -> Strategy:
+def learned(name: str, source: Task, seed: int, workers: int) -> list[dict[str, Any]]:
+    """Return what --learn-from takes of an earlier sweep."""
+    own = zlib.crc32(f"{source.name} {seed} earlier".encode())
+    earlier = cast(OnRecord, made(name, own, source.dimensions, source.epochs, workers))
+    simulate(earlier, source, workers, EARLIER)
+    return best_that_fit(earlier.own.trials(), earlier.own._space, earlier.state.objectives[0])[0]
+
+
+def made(name: str, seed: int, dimensions: int, epochs: int, workers: int, **given: Any) -> Strategy:
     """Return the strategy of that name, ours or a rival in its process."""
     if name not in RIVALS:
-        return make_strategy(name, seed, dimensions, epochs, workers, prior)
+        return make_strategy(name, seed, dimensions, epochs, workers, **given)
     file, kind = RIVALS[name]
-    return Rival(FOLDER / f"{file}.py", kind, seed, dimensions, epochs, workers)
+    return Rival(FOLDER / f"{file}.py", kind, seed, dimensions, epochs, workers, given.get("objectives", 1))
 
 
 class Board:
@@ -334,10 +254,31 @@ def why_not(name: str) -> str:
     return ""
 
 
+def printed(board: Board, own: str, cpu: Mapping[str, float], when: str) -> dict[str, float]:
+    """Print a table, and return the figures of ours."""
+    rival = min((name for name in board.names if "+" not in name), key=lambda name: board.rank(name)[0])
+    print(f"\n{when}; the best rival is {rival}")
+    heads = "rank", "ours over it", "over ray-random", "wins over that", "behind, CPU"
+    print(f"{'':20s} {' '.join(f'{head:22s}' for head in heads)}")
+    for name in sorted(board.names, key=lambda name: board.rank(name)[0]):
+        figures = board.rank(name), board.speed(own, name), board.speed(name, "ray-random")
+        columns = [*map(between, figures), between(board.wins(name, "ray-random"))]
+        columns.append(f"{board.behind(name, 'ray-random'):.0%}, {cpu[name]:.1f} s")
+        print(f"{name:20s} {' '.join(f'{column:22s}' for column in columns)}")
+    speed, over_random = board.speed(own, rival), board.speed(own, "ray-random")
+    return {
+        "speedup_best_rival": speed[0],
+        "low": np.quantile(speed, 0.05),
+        "speedup_random": over_random[0],
+        "wins": board.wins(own, rival)[0],
+        "mean_rank": board.rank(own)[0],
+    }
+
+
 def main() -> None:
     options = SweepOptions()
     default = f"{options.search}+{options.scheduler}"
-    strategies = [default, f"random+{options.scheduler}", "ray-random", "ray-tpe", "optuna"]
+    strategies = [default, f"random+{options.scheduler}", "ray-random"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", type=Path, default=TABLES, help="folder of .npz, and lcbench.onnx and .json")
     parser.add_argument("--tasks", choices=["all", "even", "odd"], default="all", help="by their place, from 0")
@@ -345,7 +286,9 @@ def main() -> None:
     parser.add_argument("--rival-seeds", type=at_least(1), help="of --rivals, if fewer: some are slow")
     parser.add_argument("--epochs", nargs="+", type=at_least(STARTS), default=[200, 1000])
     parser.add_argument("--workers", nargs="+", type=at_least(1), default=[8])
-    parser.add_argument("--strategies", nargs="+", default=strategies)
+    parser.add_argument("--strategies", nargs="+", help="two of Ray's and Optuna's own beside ours, if not given")
+    parser.add_argument("--learn-from", choices=LEARNING, help="for the first of ours: which earlier sweep")
+    parser.add_argument("--objectives", action="store_true", help="two: the loss, and the seconds of an epoch")
     parser.add_argument("--rivals", nargs="+", default=[], choices=["all", *RIVALS], help="more strategies")
     parser.add_argument("--keep", type=Path, help="file of the sweeps")
     given = parser.parse_args()
@@ -353,7 +296,10 @@ def main() -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     logging.disable(logging.WARNING)  # asha tells of each misleading rung
     rivals = RIVALS if "all" in given.rivals else given.rivals
-    names = list(dict.fromkeys([*given.strategies, "ray-random", *rivals]))
+    others = ["ray-nsgaii"] if given.objectives else ["ray-tpe", "optuna"]
+    names = list(dict.fromkeys([*(given.strategies or [*strategies, *others]), "ray-random", *rivals]))
+    if given.learn_from:
+        names.insert(0, f"{names[0]}+{given.learn_from}")
     kept, last = Kept(given.keep), max(given.epochs)
     parts = {"all": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)}
     for name in tuple(names):
@@ -363,11 +309,11 @@ def main() -> None:
             names.remove(name)
             print(f"{name} is left out: {reason}")
     try:
-        tasks = find_tasks(given.tables)[parts[given.tasks]]
+        tasks = (with_seconds if given.objectives else find_tasks)(given.tables)[parts[given.tasks]]
     except (OSError, ImportError) as error:
         parser.error(f"--tables {given.tables}: {error}")
     if not tasks:
-        parser.error(f"--tables {given.tables}: there are no .npz files, and no lcbench.onnx")
+        parser.error(f"--tables {given.tables}: there is no lcbench.onnx{'' if given.objectives else ', and no .npz'}")
     own = next((name for name in names if "+" in name), names[0])
     said: dict[str, Any] = {}
     groups = list(itertools.product(names, tasks))  # a rival's process serves one sweep after another
@@ -385,24 +331,8 @@ def main() -> None:
             of = f"{number:3d} of {len(groups)}"
             print(f"{of} {task.name:40s} {name:20s} median {median:.5f} ({each:.1f} s a sweep)", flush=True)
         for unit, epochs in itertools.product(["seconds", "epochs"], sorted(given.epochs)):
-            board = Board(found, epochs, unit)
-            rival = min((name for name in names if "+" not in name), key=lambda name: board.rank(name)[0])
-            print(f"\n{workers} workers, {epochs} epochs, in {unit}; the best rival is {rival}")
-            heads = "rank", "ours over it", "over ray-random", "wins over that", "behind, CPU"
-            print(f"{'':20s} {' '.join(f'{head:22s}' for head in heads)}")
-            for name in sorted(names, key=lambda name: board.rank(name)[0]):
-                figures = board.rank(name), board.speed(own, name), board.speed(name, "ray-random")
-                columns = [*map(between, figures), between(board.wins(name, "ray-random"))]
-                columns.append(f"{board.behind(name, 'ray-random'):.0%}, {cpu[name]:.1f} s")
-                print(f"{name:20s} {' '.join(f'{column:22s}' for column in columns)}")
-            speed, over_random = board.speed(own, rival), board.speed(own, "ray-random")
-            said = {
-                "speedup_best_rival": speed[0],
-                "low": np.quantile(speed, 0.05),
-                "speedup_random": over_random[0],
-                "wins": board.wins(own, rival)[0],
-                "mean_rank": board.rank(own)[0],
-            }
+            when = f"{workers} workers, {epochs} epochs, in {unit}"
+            said = printed(Board(found, epochs, unit), own, cpu, when)
     print(json.dumps({key: round(float(value), 3) for key, value in said.items()} | {"tasks": len(tasks)}))
 
 

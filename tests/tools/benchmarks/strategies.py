@@ -1,9 +1,9 @@
 """The strategies of the scoreboard: who proposes, stops and resumes, ours and others'.
 
 <search>+<scheduler> is ours, the real objects of the product; with +right or +wrong each hyperparameter has a prior.
-ray-tpe and ray-random are OptunaSearch (TPE, random) with Ray's ASHA; optuna is Optuna alone, TPE with its
-HyperbandPruner, as its users run it. All have reduction 3 and grace 1. Rivals that we do not depend on are in
-``rival.py``.
+ray-tpe, ray-random and, for two objectives, ray-nsgaii are OptunaSearch (TPE, random, NSGA-II) with Ray's ASHA, which
+looks at the loss alone; optuna is Optuna alone, TPE with its HyperbandPruner, as its users run it. All have reduction 3
+and grace 1. Rivals that we do not depend on are in ``rival.py``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 import optuna
 from optuna.distributions import FloatDistribution
 from optuna.pruners import HyperbandPruner
-from optuna.samplers import RandomSampler, TPESampler
+from optuna.samplers import NSGAIISampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
 from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from ray.tune.search import ConcurrencyLimiter, Searcher
@@ -47,6 +47,9 @@ Take: TypeAlias = Callable[[Array], Curve | None]
 """Gives the curve of a proposal; None when every row of the table is used."""
 OURS = [name for name, kind in SCHEDULERS.items() if not kind.clones]
 """Our schedulers but for pbt: it changes hyperparameters on the way, for which there are no curves."""
+LEARNING = ("same", "related", "reversed")
+"""Of what an earlier sweep may have been."""
+SAMPLERS = {"ray-random": RandomSampler, "ray-tpe": TPESampler, "ray-nsgaii": NSGAIISampler}
 ENDLESS = 10**9
 """Trials of a sweep that is cut off by its epochs."""
 
@@ -135,7 +138,7 @@ class OnTune:
     def report(self, trial: Trial, loss: float, ended: bool) -> str:
         trial.second += trial.curve[1](trial.epoch)[1]
         epochs = {"epoch": trial.epoch, "training_iteration": trial.epoch, names.SECOND: trial.second}
-        result = {"loss": loss, "trial_id": trial.trial_id, **epochs}
+        result = {"loss": loss, "seconds": trial.second / trial.epoch, "trial_id": trial.trial_id, **epochs}
         trial.last_result = result
         decision = self.decision(trial, result, ended)
         if decision == "STOP":
@@ -252,9 +255,17 @@ class OptunaAlone:
 
 
 def make_strategy(
-    name: str, seed: int, dimensions: int, epochs: int, workers: int, prior: Array | None = None
+    name: str,
+    seed: int,
+    dimensions: int,
+    epochs: int,
+    workers: int,
+    prior: Array | None = None,
+    learned: Sequence[Mapping[str, Any]] = (),
+    objectives: int = 1,
 ) -> Strategy:
-    """Return the strategy of that name for trials of so many hyperparameters and epochs; ours may have a prior.
+    """Return the strategy of that name for trials of so many hyperparameters and epochs; ours may have a prior, and may
+    have learned from an earlier sweep.
 
     Raises:
         ValueError: There is none of that name.
@@ -262,22 +273,22 @@ def make_strategy(
     if name == "optuna":
         return OptunaAlone(seed, dimensions, epochs)
     space = {f"u{index}": FloatDistribution(0.0, 1.0) for index in range(dimensions)}
-    if name in ("ray-random", "ray-tpe"):
-        sampler = RandomSampler(seed=seed) if name == "ray-random" else TPESampler(seed=seed)
-        searcher = OptunaSearch(space, metric="loss", mode="min", sampler=sampler)
+    if name in SAMPLERS:
+        metric, mode = (["loss", "seconds"], ["min", "min"]) if name == "ray-nsgaii" else ("loss", "min")
+        searcher = OptunaSearch(space, metric=metric, mode=mode, sampler=SAMPLERS[name](seed=seed))
         asha = ASHAScheduler(time_attr="epoch", max_t=epochs, grace_period=1, reduction_factor=3)
         return OnTune(searcher, asha, workers)
     search, scheduler, kind = [*name.split("+"), "", ""][:3]
-    if scheduler not in OURS or kind not in ("", "right", "wrong"):
+    if scheduler not in OURS or kind not in ("", "right", "wrong", *LEARNING):
         raise ValueError(
             f"take our <search>+<scheduler>, the scheduler one of {', '.join(OURS)}, with or without +right or "
-            f"+wrong; or ray-random, ray-tpe, optuna; or one of --rivals"
+            f"+wrong; or {', '.join(SAMPLERS)}, optuna; or one of --rivals"
         )
     priors = {} if prior is None else {f"u{index}": float(value) for index, value in enumerate(prior)}
     with_priors = {k: WithPrior(range_, prior=priors[k]) if priors else range_ for k, range_ in space.items()}
-    budget, objectives = Budget(epochs=epochs), [Objective("loss", "min")]
+    budget, goals = Budget(epochs=epochs), [Objective("loss", "min"), Objective("seconds", "min")][:objectives]
     own = Proposer(
-        SearchSpace(with_priors), objectives=objectives, baseline={}, sampler=search, seed=seed,
+        SearchSpace(with_priors), objectives=goals, baseline={}, sampler=search, seed=seed, learned=learned,
     )  # fmt: skip
-    policy = SCHEDULERS[cast(Any, scheduler)](budget, objectives, SearchSpace(space))
-    return OnRecord(own, policy, workers, budget, objectives)
+    policy = SCHEDULERS[cast(Any, scheduler)](budget, goals, SearchSpace(space))
+    return OnRecord(own, policy, workers, budget, goals)

@@ -13,8 +13,9 @@ import pytest
 from ray.tune.schedulers import ASHAScheduler
 
 from tests.tools.benchmarks.rival import FOLDER, RIVALS, Rival, end_process, prepare
-from tests.tools.benchmarks.scoreboard import TABLES, find_tasks, simulate
+from tests.tools.benchmarks.scoreboard import simulate
 from tests.tools.benchmarks.strategies import Curve, Trial
+from tests.tools.benchmarks.tasks import TABLES, find_tasks
 
 pytestmark = pytest.mark.processes
 HALVES = '''# /// script

@@ -35,17 +35,33 @@ def test_its_last_line_compares_ours_with_the_best_rival_and_with_random_search(
     assert 0 <= last["wins"] <= 1 <= last["mean_rank"] <= 3 and last["tasks"] == 2
 
 
+@pytest.mark.processes
+def test_learning_from_a_sweep_of_the_same_task_is_faster_than_from_one_that_misleads(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    over_random = []
+    for kind in ("same", "reversed"):
+        few = ["--seeds", "4", "--epochs", "20", "--strategies", "random+asha", "--learn-from", kind]
+        run(monkeypatch, "--tasks", "odd", *few)
+        lines = capsys.readouterr().out.splitlines()
+        assert f" random+asha+{kind} " in lines[0]
+        over_random.append(json.loads(lines[-1])["speedup_random"])
+    assert over_random[0] > over_random[1]
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
         (["--strategies", "gp+ahsa"], "--strategies gp+ahsa: take our <search>+<scheduler>, the scheduler one of"),
         (["--strategies", "annealing+asha"], "--strategies annealing+asha: --search annealing: no such sampler"),
         (["--strategies", "ray-gp"], "--strategies ray-gp: take our <search>+<scheduler>"),
+        (["--learn-from", "another"], "--learn-from: invalid choice: 'another'"),
+        (["--objectives", "--tables", "EMPTY"], "there is no lcbench.onnx\n"),
         (["--rivals", "syne-missing"], "--rivals: invalid choice: 'syne-missing'"),
         (["--seeds", "0"], "--seeds: 0: give a whole number, 1 or more"),
         (["--epochs", "200", "4"], "--epochs: 4: give a whole number, 8 or more"),
         (["--workers", "many"], "--workers: many: give a whole number, 1 or more"),
-        (["--tables", "EMPTY"], "there are no .npz files, and no lcbench.onnx"),
+        (["--tables", "EMPTY"], "there is no lcbench.onnx, and no .npz"),
     ],
 )
 def test_a_wrong_argument_is_refused_at_once(
