@@ -11,6 +11,7 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.files import atomic_write
 from gaudi_tune.cli.sweeps import StoredSweep
 from gaudi_tune.define.config_file import SET
+from gaudi_tune.plan.outside import CONFIG
 from gaudi_tune.sweep.record.sweep_file import winner_of
 
 TRIALS_FILE, BEST_FILE = "trials.csv", "best.toml"
@@ -19,21 +20,23 @@ TRIALS_FILE, BEST_FILE = "trials.csv", "best.toml"
 def export(sweep: StoredSweep, folder: Path) -> list[Path]:
     """Write both files into a folder, which is made, and return their paths; the second one if there is a winner."""
     folder.mkdir(parents=True, exist_ok=True)
-    metrics = [objective.partition(" ")[2] for objective in sweep.file.objectives]
-    names = list(sweep.file.space)
+    metrics = [objective.name for objective in sweep.file.all_objectives]
+    names, head = list(sweep.file.space), ["trial", "status", *metrics, "at"]
     with atomic_write(folder / TRIALS_FILE) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["trial", "status", *metrics, "at", *names])
+        writer.writerow([*head, *(f"{CONFIG}{name}" if name in head else name for name in names)])
         for trial in sweep.trials:
             point = trial.get("point", [trial["value"]] * len(metrics))
-            params = (trial["config"].get(name) for name in names)
+            params = [str(trial["config"][name]) if name in trial["config"] else "" for name in names]
             writer.writerow([trial["trial"], trial["status"], *point, trial["at"], *params])
     try:
         winner = winner_of(sweep.folder)
     except SweepError:  # a sweep that runs, or without a value, has none
         return [folder / TRIALS_FILE]
     lines = [f"# The winner of the sweep {sweep.folder.name}, for --config {BEST_FILE} --baseline-only.", f"[{SET}]"]
-    lines += [f"{json.dumps(name)} = {_toml(winner[name])}" for name in names if name in winner]
+    settings: dict[str, Any] = dict(entry.split("=", 1) for entry in sweep.file.options["settings"])
+    settings |= {name: winner[name] for name in names if name in winner}
+    lines += [f"{json.dumps(name)} = {_toml(value)}" for name, value in settings.items()]
     with atomic_write(folder / BEST_FILE) as partial:
         partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return [folder / TRIALS_FILE, folder / BEST_FILE]

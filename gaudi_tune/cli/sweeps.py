@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gaudi_tune.base.errors import SweepError, damage_is_an_error
-from gaudi_tune.base.files import STATE_LOG, SUMMARY_FILE, SWEEP_FILE
+from gaudi_tune.base.files import SWEEP_FILE
 from gaudi_tune.base.words import format_params, format_value, in_columns
 from gaudi_tune.define.options import resume_command
 from gaudi_tune.show.confirmation import confirming, in_interval
@@ -61,8 +61,8 @@ class StoredSweep:
 
     @cached_property
     def trials(self) -> list[dict[str, Any]]:
-        """The trials of the search, by number: from the summary, or from the log if that was written later."""
-        if "trials" in self.summary and self._summary_is_current:
+        """The trials of the search, by number: from the summary, or from the log of a sweep that has not ended."""
+        if "trials" in self.summary:
             return list(self.summary["trials"])
         searched = [trial for trial in logged_trials(self.folder) if not trial.confirms]
         trials = [in_list(trial, self.file.space, self.file.all_objectives) for trial in searched]
@@ -77,20 +77,10 @@ class StoredSweep:
         """The summary of the sweep's last end; empty if it runs, or was killed after that end."""
         return {} if self.state in ("running", "killed") else self.summary
 
-    @property
-    def _summary_is_current(self) -> bool:
-        """Whether the summary was written after everything that was trained."""
-        return self._modified_at(SUMMARY_FILE) >= self._modified_at(STATE_LOG)
-
-    def _modified_at(self, name: str) -> float:
-        """Return the time at which a file was last modified; 0 if there is no such file, or it is empty."""
-        file = self.folder / name
-        return file.stat().st_mtime if file.is_file() and file.stat().st_size else 0.0
-
     def brief(self) -> dict[str, Any]:
         """Return what a list of sweeps shows of the sweep."""
         file, summary = self.file, self.summary
-        if summary and self.state != "running" and (summary.get("complete") or self._summary_is_current):
+        if "trials" in summary and self.state != "running":
             counts, best, confirmation = summary["counts"], summary["best"], summary.get("confirmation") or {}
             ended, failed = sum(counts.get(outcome, 0) for outcome in ENDED), counts.get("failed", 0)
             value = None if best is None else best["value"]

@@ -101,12 +101,10 @@ class SearchSpace:
         """
         return self._draw(cast("Trial", FixedTrial(dict(params), number)), params)
 
-    def nearest(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return values that the space could propose: those of ``params`` where they are in a range that the space asks
-        for, and otherwise the middle of the range."""
-        study = optuna.create_study(sampler=_NearestSampler(params))
-        draw = self._draw(study.ask())
-        return {name: value for name, value in draw.config.items() if name in draw.ranges or name in params}
+    def draw_near(self, params: Mapping[str, Any]) -> Draw:
+        """Return a draw with the values of ``params`` where they are in a range that the space asks for, and otherwise
+        with the middle of the range."""
+        return self._draw(optuna.create_study(sampler=_NearestSampler(params)).ask())
 
     @cached_property
     def draws(self) -> list[Draw]:

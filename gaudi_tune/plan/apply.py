@@ -243,5 +243,8 @@ def fix_hyperparameters(experiment: Experiment, fixed: Mapping[str, Any]) -> Exp
     if not space.ranges:
         words = ", ".join(f"{name}={value}" for name, value in fixed.items())
         raise SweepError(f"--set {words}: nothing is left to search; leave one hyperparameter to the search")
-    baseline = space.nearest(experiment.baseline) if experiment.baseline else {}
-    return replace(experiment, space=space, baseline=baseline)
+    if not experiment.baseline:
+        return replace(experiment, space=space)
+    draw = space.draw_near(experiment.baseline)
+    known = {*draw.ranges, *experiment.baseline}
+    return replace(experiment, space=space, baseline={name: v for name, v in draw.config.items() if name in known})

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.files import SWEEP_FILE
@@ -17,10 +17,12 @@ from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import RESUME_AUTO, SEEDS, SweepOptions, checked, names_on_resume
 from gaudi_tune.define.ranges import holds
 from gaudi_tune.define.search_space import SearchSpace
+from gaudi_tune.define.space_checks import Draw
 from gaudi_tune.define.sweep_plan import HOLD_OUT, Plan
-from gaudi_tune.define.trial_proxy import hyperparameter
 from gaudi_tune.plan.apply import choose_objectives
-from gaudi_tune.plan.outside import Result, as_trials, is_outside, read_outside
+from gaudi_tune.plan.outside import Result, is_outside, read_outside, value_in
+from gaudi_tune.show.result import in_list
+from gaudi_tune.sweep.record.state_log import logged_trials
 from gaudi_tune.sweep.record.sweep_file import (
     SweepFile,
     earlier_sweep,
@@ -29,9 +31,6 @@ from gaudi_tune.sweep.record.sweep_file import (
     sweep_to_resume,
     winner_of,
 )
-
-if TYPE_CHECKING:
-    from optuna.trial import FrozenTrial
 
 MAX_LEARNED = 5
 """How many trials of each sweep are learned from: the best of those that fit the search space."""
@@ -46,10 +45,8 @@ class EarlierSweeps(NamedTuple):
     """The folder of that sweep."""
     sources: Sequence[SweepFile] = ()
     """The files of our sweeps of ``--learn-from``, and then of the one of ``--baseline``."""
-    trials: Sequence[Sequence[FrozenTrial]] = ()
-    """The trials of each sweep of ``--learn-from``."""
-    outside: Mapping[str, Sequence[Result]] = {}
-    """The trials of each source of ``--learn-from`` that is no sweep of ours."""
+    results: Mapping[str, Sequence[Result]] = {}
+    """The trials of each source of ``--learn-from``, by its name."""
     winner: Mapping[str, Any] | None = None
     """The configuration that becomes the baseline (``--baseline``)."""
     checkpoint_held_out: bool = False
@@ -102,24 +99,54 @@ def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: st
     storage = Path(address) if address else options.storage
     if not (options.learn_from or options.baseline):
         return EarlierSweeps(checkpoint_held_out=checkpoint_held_out)
-    from gaudi_tune.sweep.search.stored_study import config_of_trial, stored_trials  # half a second
-
-    # By folder: a sweep may be named twice, by its name and by its folder.
-    outside = {
-        source: read_outside(source, choose_objectives(experiment, options)[0], tracking_uri)
-        for source in options.learn_from
-        if is_outside(source)
-    }
-    sweeps = [sweep for sweep in options.learn_from if sweep not in outside]
-    files = dict(earlier_sweep("--learn-from", sweep, storage, experiment.name) for sweep in sweeps)
-    sources, trials = list(files.values()), [stored_trials(folder) for folder in files]
+    objective = choose_objectives(experiment, options)[0]
+    sources: dict[Path, SweepFile] = {}  # by folder: a sweep may be named twice, by its name and by its folder
+    results: dict[str, Sequence[Result]] = {}
+    for source in options.learn_from:
+        if is_outside(source):
+            results[source] = read_outside(source, objective, tracking_uri)
+        else:
+            folder, sweep_file = earlier_sweep("--learn-from", source, storage, experiment.name)
+            sources[folder] = sweep_file
+            results[str(sweep_file.options["name"])] = results_of(folder, sweep_file, objective)
     winner = None
     if options.baseline:
         sweep, number = options.baseline_trial
         folder, sweep_file = earlier_sweep("--baseline", sweep, storage, experiment.name)
-        sources.append(sweep_file)
-        winner = winner_of(folder) if number is None else config_of_trial(folder, number)
-    return EarlierSweeps(None, None, sources, trials, outside, winner, checkpoint_held_out)
+        sources[folder] = sweep_file
+        winner = winner_of(folder) if number is None else config_of_trial(folder, sweep_file, number)
+    return EarlierSweeps(None, None, [*sources.values()], results, winner, checkpoint_held_out)
+
+
+def results_of(folder: Path, sweep: SweepFile, objective: Objective) -> list[Result]:
+    """Return the trials of the search of an earlier sweep, each with the configuration of its best report.
+
+    Raises:
+        SweepError: The sweep has another objective, or no trials.
+    """
+    name, old_objective = sweep.options["name"], sweep.objectives[0]
+    if old_objective != str(objective):
+        raise SweepError(
+            f"--learn-from {name}: its objective is {old_objective}, and the experiment's is {objective}, so its best "
+            f"trials may not be good here; leave it out"
+        )
+    rows = [in_list(t, sweep.space, sweep.all_objectives) for t in logged_trials(folder) if not t.confirms]
+    if not rows:
+        raise SweepError(f"--learn-from {name}: its log is gone, or has no trials; leave it out")
+    return [Result(row["config"], None if row["status"] == "failed" else row["value"]) for row in rows]
+
+
+def config_of_trial(folder: Path, sweep: SweepFile, number: int) -> dict[str, Any]:
+    """Return the hyperparameters of the best report of a trial of the search of a sweep, for ``--baseline``.
+
+    Raises:
+        SweepError: The search has no such trial.
+    """
+    trials = {trial.number: trial for trial in logged_trials(folder) if not trial.confirms}
+    if number not in trials:
+        numbers = f"1 to {max(trials)}, without those that confirm" if trials else "none"
+        raise SweepError(f"--baseline {folder.name}:{number}: its search has no such trial; it has {numbers}")
+    return {name: value for name, value in trials[number].best_config.items() if name in sweep.space}
 
 
 def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
@@ -142,13 +169,12 @@ def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
         )
     configs: list[dict[str, Any]] = []
     notes: list[str] = []
-    for source, trials in zip(earlier.sources, earlier.trials, strict=False):  # the last source may be a baseline's
-        best, description = learned_from(source, trials, plan.experiment)
-        configs += best
-        notes.append(f"learns from {source.options['name']}: {description}")
-    for name, results in earlier.outside.items():
-        space = plan.experiment.search_space
-        best, description = best_that_fit(as_trials(results, space), space, plan.experiment.objective)
+    space = plan.experiment.search_space
+    for name, results in earlier.results.items():
+        if is_outside(name):  # with any other columns
+            known = {*space.ranges, *space.fixed}
+            results = [Result({k: v for k, v in r.params.items() if k in known}, r.value) for r in results]
+        best, description = best_that_fit(results, space, plan.experiment.objective)
         if not best:
             raise SweepError(f"--learn-from {name}: {description}; leave it out, or widen the ranges")
         configs += best
@@ -203,62 +229,30 @@ def sweeps_that_saw_test_data(plan: Plan, sources: Sequence[SweepFile]) -> list[
     return list(dict.fromkeys(sweeps))
 
 
-def learned_from(
-    source: SweepFile, trials: Sequence[FrozenTrial], experiment: Experiment
-) -> tuple[list[dict[str, Any]], str]:
-    """Return the best configurations of an earlier sweep by the study's names, the best first, and how much could be
-    learned, in words.
-
-    Raises:
-        SweepError: The sweep has another objective, or none of its trials fits.
-    """
-    sweep = source.options["name"]
-    old_objective, new_objective = source.objectives[0], str(experiment.objective)
-    if old_objective != new_objective:
-        raise SweepError(
-            f"--learn-from {sweep}: its objective is {old_objective}, and the experiment's is {new_objective}, so its "
-            f"best trials may not be good here; leave it out"
-        )
-    if not trials:
-        raise SweepError(f"--learn-from {sweep}: its study is gone, or has no trials; leave it out")
-    configs, description = best_that_fit(trials, experiment.search_space, experiment.objective)
-    if not configs:
-        raise SweepError(f"--learn-from {sweep}: {description}; leave it out, or widen the ranges")
-    return configs, description
-
-
 def best_that_fit(
-    trials: Sequence[FrozenTrial], space: SearchSpace, objective: Objective
+    results: Sequence[Result], space: SearchSpace, objective: Objective
 ) -> tuple[list[dict[str, Any]], str]:
     """Return the best configurations that fit a search space, which may differ from the one that they were drawn from,
-    and in words how many fit. Hyperparameters that the space lacks are left out.
-
-    Args:
-        trials: The trials of one study.
-        space: The search space that the configurations must fit.
-        objective: What makes a trial better than another.
+    by the study's names, the best first; and in words how many fit. What the space lacks is left out.
     """
-    from gaudi_tune.sweep.search.sampler_view import best_report  # which imports Optuna
-
     outside: Counter[str] = Counter()
     fitting: list[tuple[float, dict[str, Any]]] = []
     old_names: set[str] = set()
-    for trial in trials:
-        report = best_report(trial, objective)
-        if report is None:
+    for result in results:
+        if result.value is None:
             continue
-        old_names |= set(trial.params)
-        if trial.state.name == "FAIL":  # however good it was
-            continue
-        misfits = [name for name, value in trial.params.items() if not _fits(space, name, value)]
+        old_names |= set(result.params)
+        params = {name: value_in(space, name, value) for name, value in result.params.items()}
+        draw = space.draw_near(params)  # the branch that these values take
+        misfits = [name for name, value in params.items() if not _fits(space, draw, name, value)]
         outside.update(misfits)
-        config = {name: value for name, value in trial.params.items() if name in space.study_ranges}
+        config = {draw.study_names[name]: value for name, value in params.items() if name in draw.ranges}
         if config and not misfits:
-            fitting.append((objective.score(report[1]), config))
+            fitting.append((objective.score(result.value), config))
     facts = [
-        f"{len(fitting)} of {len(trials)} trials fit",
-        *(f"{name} is new" for name in sorted(space.study_ranges.keys() - old_names)),
-        *(f"{name} is gone" for name in sorted(old_names - space.study_ranges.keys())),
+        f"{len(fitting)} of {len(results)} trials fit",
+        *(f"{name} is new" for name in sorted(space.ranges.keys() - old_names)),
+        *(f"{name} is gone" for name in sorted(old_names - space.ranges.keys() - space.fixed.keys())),
         *(f"{number} lie outside {name}'s range" for name, number in outside.items()),
     ]
     best: list[dict[str, Any]] = []
@@ -268,9 +262,8 @@ def best_that_fit(
     return best[:MAX_LEARNED], ", ".join(facts)
 
 
-def _fits(space: SearchSpace, name: str, value: Any) -> bool:
-    """Whether a trial of the space could have this value. A hyperparameter that the space lacks may have any value."""
-    short_name = hyperparameter(name)
-    if short_name in space.fixed:
-        return bool(space.fixed[short_name] == value)
-    return name not in space.study_ranges or holds(space.study_ranges[name], value)
+def _fits(space: SearchSpace, draw: Draw, name: str, value: Any) -> bool:
+    """Whether a trial of the space could have this value. What the space lacks may have any value."""
+    if name in space.fixed:
+        return bool(space.fixed[name] == value)
+    return name not in draw.ranges or holds(draw.ranges[name], value)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from gaudi_tune.base.errors import SweepError, first_line
@@ -14,22 +14,21 @@ from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.ranges import holds
 from gaudi_tune.define.search_space import SearchSpace
 
-if TYPE_CHECKING:
-    from optuna.trial import FrozenTrial
-
 CSV_ENDING, OPTUNA, MLFLOW = ".csv", "optuna:", "mlflow:"
 """How a source from outside is told from a sweep: FILE.csv, optuna:STUDY@ADDRESS, mlflow:EXPERIMENT."""
+CONFIG = "config/"
+"""What the column of a hyperparameter begins with if another column has its name."""
 MAX_RUNS = 1000
 """The most runs that are read of an experiment in MLflow: the latest."""
 
 
 class Result(NamedTuple):
-    """One trial from outside."""
+    """One trial of a sweep, or from outside."""
 
     params: Mapping[str, Any]
     """Its values by name, perhaps as texts."""
-    curve: Mapping[int, float]
-    """Finite values of the metric by step; 0 for a value without a step."""
+    value: float | None
+    """The best value of the metric; None if the trial failed, or has none."""
 
 
 def is_outside(source: str) -> bool:
@@ -51,7 +50,7 @@ def read_outside(source: str, objective: Objective, tracking_uri: str) -> list[R
         if source.startswith(OPTUNA):
             results = list(_in_study(*source.removeprefix(OPTUNA).partition("@")[::2], objective))
         elif source.startswith(MLFLOW):
-            results = list(_in_mlflow(source.removeprefix(MLFLOW), objective.name, tracking_uri))
+            results = list(_in_mlflow(source.removeprefix(MLFLOW), objective, tracking_uri))
         else:
             results = list(_in_table(Path(source).expanduser(), objective.name))
     except SweepError as error:
@@ -64,7 +63,7 @@ def read_outside(source: str, objective: Objective, tracking_uri: str) -> list[R
 
 
 def _in_table(file: Path, metric: str) -> Iterator[Result]:
-    """Yield the rows of a table with a column for the metric; a column ``at`` has the step."""
+    """Yield the rows of a table with a column for the metric."""
     with file.open(newline="", encoding="utf-8-sig") as lines:
         rows = csv.DictReader(lines)
         if metric not in (rows.fieldnames or ()):
@@ -72,7 +71,8 @@ def _in_table(file: Path, metric: str) -> Iterator[Result]:
         for row in rows:
             value = _number(row[metric])
             if value is not None and row.get("status") != "failed":
-                yield Result({k: v for k, v in row.items() if k and v}, {int(_number(row.get("at")) or 0): value})
+                texts = {str(name): text for name, text in row.items() if text and name != metric}
+                yield Result({name.removeprefix(CONFIG): text for name, text in texts.items()}, value)
 
 
 def _in_study(name: str, address: str, objective: Objective) -> Iterator[Result]:
@@ -86,13 +86,13 @@ def _in_study(name: str, address: str, objective: Objective) -> Iterator[Result]
     if (study.directions[0].name == "MAXIMIZE") != objective.maximizes:
         raise SweepError(f"it has the direction {study.directions[0].name.lower()}, and the objective is {objective}")
     for trial in study.get_trials(deepcopy=False):
-        ends = [(trial.last_step or 0, trial.values[0])] if trial.values else []
-        curve = {step: v for step, v in (*trial.intermediate_values.items(), *ends) if math.isfinite(v)}
-        if curve and trial.state.name != "FAIL":
-            yield Result(trial.params, curve)
+        all_values = (*trial.intermediate_values.values(), *(trial.values or ())[:1])
+        values = [value for value in all_values if math.isfinite(value)]
+        if values and trial.state.name != "FAIL":
+            yield Result(trial.params, objective.best(values))
 
 
-def _in_mlflow(experiment: str, metric: str, tracking_uri: str) -> Iterator[Result]:
+def _in_mlflow(experiment: str, objective: Objective, tracking_uri: str) -> Iterator[Result]:
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri)
@@ -100,44 +100,24 @@ def _in_mlflow(experiment: str, metric: str, tracking_uri: str) -> Iterator[Resu
     if mlflow_experiment is None:
         raise SweepError(f"there is no such experiment at {tracking_uri}")
     for run in client.search_runs([mlflow_experiment.experiment_id], max_results=MAX_RUNS):
-        if metric in run.data.metrics and run.info.status != "FAILED":
-            history = client.get_metric_history(run.info.run_id, metric)
-            if curve := {entry.step: entry.value for entry in history if math.isfinite(entry.value)}:
-                yield Result(run.data.params, curve)
+        if objective.name in run.data.metrics and run.info.status != "FAILED":
+            history = client.get_metric_history(run.info.run_id, objective.name)
+            if values := [entry.value for entry in history if math.isfinite(entry.value)]:
+                yield Result(run.data.params, objective.best(values))
 
 
-def as_trials(results: Sequence[Result], space: SearchSpace) -> list[FrozenTrial]:
-    """Return results as trials of a study of the space: its hyperparameters, under the study's names, and the curve.
-
-    Other columns are left out. A text is the choice that is written so, or a number.
-    """
-    from optuna.trial import FrozenTrial, TrialState
-
-    trials = []
-    for number, result in enumerate(results):
-        params = {name: _value(space, name, value) for name, value in result.params.items() if name in space.ranges}
-        try:
-            study_names = space.draw_with(params).study_names
-        except SweepError:  # it lacks a value, or has one outside
-            study_names = {}
-        trials.append(
-            FrozenTrial(
-                number=number, trial_id=number, state=TrialState.COMPLETE, value=0.0, datetime_start=None,
-                datetime_complete=None, params={study_names.get(name, name): value for name, value in params.items()},
-                distributions={}, user_attrs={}, system_attrs={}, intermediate_values=dict(result.curve),
-            )
-        )  # fmt: skip
-    return trials
-
-
-def _value(space: SearchSpace, name: str, value: Any) -> Any:
+def value_in(space: SearchSpace, name: str, value: Any) -> Any:
+    """Return a value that is perhaps written as a text: the choice that is written so, or a number."""
     if not isinstance(value, str):
         return value
-    written_choice = next((choice for choice in space.values(name) if str(choice) == value), None)
+    for choice in (space.fixed[name],) if name in space.fixed else space.values(name):
+        if str(choice) == value:
+            return choice
     number = _number(value)
-    if written_choice is not None or number is None:
-        return value if written_choice is None else written_choice
-    return int(number) if number.is_integer() and any(holds(r, int(number)) for r in space.ranges[name]) else number
+    if number is None:
+        return value
+    is_whole = number.is_integer() and any(holds(range_, int(number)) for range_ in space.ranges.get(name, ()))
+    return int(number) if is_whole else number
 
 
 def _number(text: str | None) -> float | None:

@@ -33,9 +33,10 @@ def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
 
 
 def reopen_summary(folder: Path) -> None:
-    """Remove the end from the summary of a sweep that is resumed: it may be killed before it writes another one."""
-    summary = read_summary(folder)
-    if summary:
+    """Remove the end and the trials from the summary of a sweep that is resumed: it may be killed before it writes
+    another one, and until then its log has what is so."""
+    if summary := read_summary(folder):
+        summary.pop("trials", None)
         write_summary(folder / SUMMARY_FILE, {**summary, "complete": False, "failed": None, "ended_early": None})
 
 

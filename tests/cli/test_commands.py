@@ -23,6 +23,7 @@ from gaudi_tune.define.config_file import read_config
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.summary import write_summary
+from gaudi_tune.sweep.record.state_log import logged_trials
 from tests.cli.conftest import SCRIPT
 from tests.helpers.earlier_sweeps import earlier_sweep
 from tests.helpers.kept_sweeps import kept, said
@@ -212,6 +213,30 @@ def test_a_sweep_is_taken_away_as_a_table_and_its_winner_as_a_file_of_options(
     assert main(["run", *options, "--dry-run", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["baseline"] == {"x": 0.125}
+
+
+def test_what_a_sweep_fixed_belongs_to_its_winner_and_its_table_can_be_learned_from(
+    storage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "odd.py"
+    script.write_text(
+        "from gaudi_tune import Experiment, tune\n"
+        "ODD = Experiment(train_loop=print, space={'x': tune.uniform(0, 1), 'at': tune.choice([None, 3]), "
+        "'loss': tune.choice(['mse', 'mae'])}, metric='loss', baseline={'x': 0.5, 'at': 3, 'loss': 'mae'})\n"
+    )
+    experiment, _ = load_experiment(str(script))
+    earlier_sweep(experiment, storage, lambda config: config["x"] + bool(config["at"]), settings=("loss=mse",))
+    (best, *_) = sorted(logged_trials(storage / "earlier"), key=lambda trial: trial.best or 0.0)
+    summary = {"version": 2, "counts": {}, "best": {"trial": best.number, "config": best.best_config}}
+    write_summary(storage / "earlier" / "summary.json", summary)
+    assert main(["export", str(storage / "earlier"), "--to", str(tmp_path)]) == 0
+    capsys.readouterr()
+    options = ["run", str(script), "--device", "cpu", "--storage", str(storage), "--dry-run", "--json"]
+    assert main([*options, "--config", str(tmp_path / "best.toml"), "--baseline-only"]) == 0
+    winner = {name: best.best_config[name] for name in ("x", "at")}
+    assert json.loads(capsys.readouterr().out)["baseline"] == {**winner, "loss": "mse"}
+    plan = make_plan(experiment, SweepOptions(storage=storage, device="cpu", learn_from=(f"{tmp_path}/trials.csv",)))
+    assert plan.learned[0] == winner and winner["at"] is None
 
 
 @pytest.mark.parametrize("value", [None, 0.5, True, "1e5", "true", "None", 'q"u', "a,b", "é", ""])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,15 @@ from tests.helpers.searchers import Sweep
 
 
 def earlier_sweep(
-    experiment: Experiment, storage: Path, score: Callable[[Mapping[str, Any]], float], trials: int = 6
+    experiment: Experiment,
+    storage: Path,
+    score: Callable[[Mapping[str, Any]], float],
+    trials: int = 6,
+    settings: tuple[str, ...] = (),
 ) -> None:
     """Leave a sweep named "earlier" whose trials trained for an epoch and reported ``score`` of their configuration."""
     options = SweepOptions(name="earlier", storage=storage, device="cpu", epochs=1, num_samples=trials, search="random")
-    plan = make_plan(experiment, options)
+    plan = make_plan(experiment, replace(options, settings=settings))
     plan.folder.mkdir(parents=True)
     write_sweep_file(plan)
     proposer = make_proposer(plan)

@@ -22,10 +22,10 @@ from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.on_ray.watch import LOOK_EVERY_S
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.trackers.tracker import TRACKERS
-from gaudi_tune.sweep.search.stored_study import stored_trials
 from tests.helpers.groups import in_one_group
 from tests.helpers.json_lines import JsonLinesTracker
 from tests.helpers.quadratic import QUADRATIC
+from tests.helpers.stored_study import stored_trials
 
 
 def test_a_group_that_cannot_start_fails_its_trial_with_the_reason_and_books_nothing(

@@ -21,10 +21,10 @@ from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.show.trackers.tracker import TRACKERS
 from gaudi_tune.sweep.record.device_time import LOST
 from gaudi_tune.sweep.search.sampler_view import ran_out_of_memory
-from gaudi_tune.sweep.search.stored_study import stored_trials
 from tests.helpers.groups import in_one_group
 from tests.helpers.json_lines import JsonLinesTracker
 from tests.helpers.loops import failing
+from tests.helpers.stored_study import stored_trials
 
 pytestmark = pytest.mark.workers
 

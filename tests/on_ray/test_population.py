@@ -21,8 +21,8 @@ from experiments.tune_bert import EXPERIMENT
 from gaudi_tune import build_tuner
 from gaudi_tune.base import names
 from gaudi_tune.show.trackers.trial_run import PARAM_METRIC_PREFIX
-from gaudi_tune.sweep.search.stored_study import stored_trials
 from tests.helpers.loops import noting_the_optimizer
+from tests.helpers.stored_study import stored_trials
 from trainables.bert import BertConfig
 
 SMALL = ("train_samples=64", "val_samples=33", "batch_size=16")

@@ -34,11 +34,11 @@ from gaudi_tune.show.trackers.delivery import MLFLOW_SETTINGS
 from gaudi_tune.show.trackers.outbox import Outbox, is_delivered
 from gaudi_tune.show.trackers.records import SWEEP, LogFiles
 from gaudi_tune.show.trackers.tracker import TRACKERS
-from gaudi_tune.sweep.search.stored_study import stored_trials
 from tests.helpers.earlier_sweeps import earlier_sweep
 from tests.helpers.groups import in_one_group
 from tests.helpers.json_lines import JsonLinesTracker
 from tests.helpers.quadratic import QUADRATIC
+from tests.helpers.stored_study import stored_trials
 from tests.show.pictures.test_pictures import data_in
 
 

@@ -25,6 +25,7 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
         best = {"trial": 4, "config": {**BASELINE, "lr": 0.03, "seed": 17}}
         (storage / name).mkdir(parents=True)
         contents = {"version": 2, "experiment": "bert", "counts": {}, "best": best, "confirmation": None, **changes}
+        contents |= {"metric": "val_accuracy", "mode": "max"}
         (storage / name / "summary.json").write_text(json.dumps(contents))
         began_with = {
             "experiment": contents["experiment"],
@@ -37,12 +38,15 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
         (storage / name / "sweep.json").write_text(json.dumps(began_with))
 
     summary("searched")
-    rivals = [{"trial": 7, "config": {**BASELINE, "lr": 0.02}}, {"trial": 4, "config": {**BASELINE, "lr": 0.03}}]
-    summary("confirmed", confirmation={"rivals": rivals})
+    best, second = ({"config": {**BASELINE, "lr": lr}, "mean": mean} for lr, mean in ((0.02, 0.8), (0.03, 0.7)))
+    baseline = {"config": BASELINE, "mean": 0.75}
+    summary("confirmed", confirmation={"rivals": [best, second], "baseline": baseline})
+    summary("beaten", confirmation={"rivals": [second], "baseline": baseline})
     summary("none", best=None)
     summary("other", experiment="vit")
     assert plan_for(storage, baseline="searched").experiment.baseline == {**BASELINE, "lr": 0.03}
     assert plan_for(storage, baseline=str(storage / "confirmed")).experiment.baseline == {**BASELINE, "lr": 0.02}
+    assert plan_for(storage, baseline="beaten").experiment.baseline == BASELINE, "no rival beat it"
     batch = 2 * int(str(BASELINE["batch_size"]))
     summary("larger", best={"trial": 4, "config": {**BASELINE, "batch_size": batch}})
     larger, usual = plan_for(storage, baseline="larger"), plan_for(storage)
@@ -52,7 +56,8 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
         ("none", "has no winner .no trial of it has reported a value"),
         (
             "gone",
-            "no such sweep; give its folder, or the name of .*; found there: confirmed, larger, none, other, searched",
+            "no such sweep; give its folder, or the name of .*; found there: beaten, confirmed, larger, none, other, "
+            "searched",
         ),
         ("searched:3", "its search has no such trial; it has none"),
         ("other", "is a sweep of vit, not of bert"),

@@ -13,7 +13,7 @@ import optuna
 import pytest
 from mlflow.tracking import MlflowClient
 from optuna.distributions import CategoricalDistribution, FloatDistribution
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import create_trial
 
 from gaudi_tune import Experiment, SweepError, SweepOptions
 from gaudi_tune.base.words import format_params
@@ -22,10 +22,11 @@ from gaudi_tune.cli.run import dry_run_lines
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.plan.earlier import best_that_fit, unused_seed
+from gaudi_tune.plan.outside import Result
 from gaudi_tune.plan.planner import make_plan, make_proposer
 from gaudi_tune.show.plan_text import plan_lines
+from gaudi_tune.sweep.record.state_log import StateLog, logged_trials, pack, read_log
 from gaudi_tune.sweep.record.sweep_file import keep_num_samples, read_sweep_file, write_sweep_file
-from gaudi_tune.sweep.search.stored_study import stored_trials
 from tests.helpers.earlier_sweeps import earlier_sweep
 from tests.helpers.loops import quadratic
 
@@ -168,28 +169,53 @@ def test_a_sweep_of_no_use_is_an_error(changes: dict[str, Any], says: str, earli
 
 
 def test_a_trial_of_an_earlier_sweep_may_be_the_baseline(earlier: Path) -> None:
-    third = stored_trials(earlier / "earlier")[2]
-    assert plan_of(LEARNER, earlier, learn_from=(), baseline="earlier:3").experiment.baseline == third.params
+    (third,) = (trial for trial in logged_trials(earlier / "earlier") if trial.number == 3)
+    baseline = plan_of(LEARNER, earlier, learn_from=(), baseline="earlier:3").experiment.baseline
+    assert baseline == {name: third.best_config[name] for name in BEFORE}
     with pytest.raises(SweepError, match="--baseline earlier:31: its search has no such trial; it has 1 to 30"):
         plan_of(LEARNER, earlier, learn_from=(), baseline="earlier:31")
 
 
-def test_a_failed_trial_is_not_learned_from_however_good_it_was() -> None:
-    def trial(state: TrialState, x: float) -> FrozenTrial:
-        return create_trial(state=state, params={"x": x}, distributions={"x": BEFORE["x"]}, intermediate_values={1: x})
-
-    trials = [trial(TrialState.FAIL, 0.9), trial(TrialState.RUNNING, 0.3), trial(TrialState.RUNNING, 0.4)]
-    configs, description = best_that_fit(trials, LEARNER.search_space, Objective("score"))
+def test_a_failed_trial_is_not_learned_from() -> None:
+    results = [Result({"x": 0.9}, None), Result({"x": 0.3}, 0.3), Result({"x": 0.4}, 0.4)]
+    configs, description = best_that_fit(results, LEARNER.search_space, Objective("score"))
     assert configs == [{"x": 0.4}, {"x": 0.3}]
     assert description == "2 of 3 trials fit, y is new"
 
 
 def test_a_trial_that_has_nothing_of_the_space_does_not_fit() -> None:
-    params: Any = {"params": {"x": 0.5}, "distributions": {"x": BEFORE["x"]}, "intermediate_values": {1: 0.5}}
-    found = best_that_fit(
-        [create_trial(state=TrialState.RUNNING, **params)], SearchSpace({"z": BEFORE["y"]}), Objective("score")
-    )
+    found = best_that_fit([Result({"x": 0.5}, 0.5)], SearchSpace({"z": BEFORE["y"]}), Objective("score"))
     assert found == ([], "0 of 1 trials fit, z is new, x is gone")
+
+
+def test_a_trial_whose_hyperparameters_changed_counts_with_those_of_its_best_report(storage: Path) -> None:
+    earlier_sweep(LEARNER, storage, lambda config: config["x"])
+    (state,) = storage.glob("earlier/state.log")
+    parts = read_log(state.parent)
+    parts["sweep"]["trials"][2]["best_config"] |= {"x": 0.25, "y": 0.75}
+    parts["sweep"]["trials"][2]["point"] = [1.5]
+    StateLog(state.parent).append(pack(parts))
+    assert plan_of(LEARNER, storage).learned[0] == {"x": 0.25, "y": 0.75}
+    assert plan_of(LEARNER, storage, learn_from=(), baseline="earlier:2").experiment.baseline == {"x": 0.25, "y": 0.75}
+
+
+def test_a_table_of_a_space_that_branches_keeps_each_value(tmp_path: Path, storage: Path) -> None:
+    def space(trial: optuna.Trial) -> None:
+        if trial.suggest_categorical("optimizer", ["sgd", None]) == "sgd":
+            trial.suggest_float("sgd.x", 0.1, 1.0)
+            trial.suggest_float("momentum", 0.0, 0.9)
+        else:
+            trial.suggest_float("none.x", 0.0, 0.1)
+
+    branching = replace(LEARNER, space=space, baseline={})
+    rows = "score,optimizer,x,momentum\n0.9,sgd,0.2,\n0.8,None,0.05,\n0.7,sgd,5,0.3\n0.6,None,0.07,0.3\n"
+    (tmp_path / "old.csv").write_text(rows)
+    plan = plan_of(branching, storage, learn_from=(str(tmp_path / "old.csv"),))
+    best = [{"optimizer": "sgd", "sgd.x": 0.2}, *({"optimizer": None, "none.x": x} for x in (0.05, 0.07))]
+    assert plan.learned == best  # the first has no momentum, which the sampler proposes
+    assert plan.learning_notes[0].endswith("3 of 4 trials fit, 1 lie outside x's range")
+    fixed = plan_of(branching, storage, learn_from=(str(tmp_path / "old.csv"),), settings=("optimizer=sgd",))
+    assert fixed.learned == [{"sgd.x": 0.2}]
 
 
 def test_the_command_line_takes_several() -> None:

@@ -6,9 +6,9 @@ import json
 import logging
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from gaudi_tune.base.errors import damage_is_an_error
 from gaudi_tune.base.files import STATE_LOG, atomic_write, open_regular_file
@@ -16,7 +16,6 @@ from gaudi_tune.sweep.record.plain_json import from_json_form, json_form
 from gaudi_tune.sweep.record.trial_state import TrialState
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 TRIALS = "trials"
 """The entry of a part that has one value for each trial; a record has only the trials that have changed."""
@@ -105,8 +104,8 @@ def read_log(folder: Path, *, as_data: bool = False) -> dict[str, dict[str, Any]
     return parts
 
 
-def trials_in_log(folder: Path, make_trials: Callable[[Mapping[str, Any]], list[T]]) -> list[T]:
-    """Return the trials that ``make_trials`` makes of the parts in the log of a sweep; none if there is no log.
+def logged_trials(folder: Path) -> list[TrialState]:
+    """Return the trials that the log of a sweep has, by number, also those that confirm; none if there is no log.
 
     Raises:
         SweepError: The log cannot be read.
@@ -114,16 +113,8 @@ def trials_in_log(folder: Path, make_trials: Callable[[Mapping[str, Any]], list[
     if not (folder / STATE_LOG).exists():
         return []
     with damage_is_an_error(str(folder / STATE_LOG)):
-        return make_trials(read_log(folder, as_data=True))
-
-
-def logged_trials(folder: Path) -> list[TrialState]:
-    """Return the trials that the log of a sweep has, by number, also those that confirm, as :func:`trials_in_log`."""
-
-    def trials_of(parts: Mapping[str, Any]) -> list[TrialState]:
-        return [TrialState.from_snapshot(trial) for _, trial in sorted(parts["sweep"][TRIALS].items())]
-
-    return trials_in_log(folder, trials_of)
+        trials = read_log(folder, as_data=True)["sweep"][TRIALS]
+        return [TrialState.from_snapshot(trial) for _, trial in sorted(trials.items())]
 
 
 def _whole_lines(folder: Path) -> Iterator[bytes]:

@@ -213,11 +213,15 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 
 def winner_of(folder: Path) -> dict[str, Any]:
-    """Return the configuration that won the sweep in ``folder``: its confirmation if it had one, else its search."""
+    """Return the configuration that won the sweep in ``folder``: its confirmation if it had one, perhaps the baseline;
+    else its search."""
     summary = read_summary(folder)
     try:
-        ranking = (summary.get("confirmation") or {}).get("rivals") or [summary["best"]]
-        return dict(ranking[0]["config"])
+        if not (rivals := (summary.get("confirmation") or {}).get("rivals")):
+            return dict(summary["best"]["config"])
+        score = Objective(summary["metric"], summary["mode"]).score
+        rows = filter(None, [*rivals, summary["confirmation"]["baseline"]])
+        return dict(max(rows, key=lambda row: score(row["mean"]))["config"])
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         reason = "no trial of it has reported a value" if summary else f"it has not ended, or {SUMMARY_FILE} is torn"
         raise SweepError(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.sweep.record import state_log
 from gaudi_tune.sweep.record.state_log import StateLog, logged_trials, pack, read_log
@@ -221,3 +222,10 @@ def test_a_record_with_an_empty_end_after_a_crash_is_not_read(tmp_path: Path) ->
     begins = list(records_in(content))[-1][0]
     (tmp_path / STATE_LOG).write_bytes(content[: begins + 4] + bytes(len(content) - begins - 4))
     assert read_log(tmp_path)["sweep"]["at"] == 1
+
+
+@pytest.mark.parametrize("content", [b"", bytes(100), b"no log"])
+def test_damage_is_an_error_of_one_line(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / STATE_LOG).write_bytes(content)
+    with pytest.raises(SweepError, match=rf"^{tmp_path / STATE_LOG}: .* damaged \(.*\); put it back from a backup$"):
+        logged_trials(tmp_path)

@@ -17,8 +17,8 @@ from gaudi_tune.base.words import format_value
 from gaudi_tune.cli.sweeps import StoredSweep
 from gaudi_tune.show.result import in_list
 from gaudi_tune.sweep.record.state_log import logged_trials
-from gaudi_tune.sweep.search.stored_study import stored_trials
 from gaudi_tune.sweep.search.study_trial import number_in_sweep
+from tests.helpers.stored_study import stored_trials
 from tests.show.pictures.test_pictures import data_in
 from tests.tools.agree.groups import STATE
 

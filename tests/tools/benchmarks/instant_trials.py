@@ -39,8 +39,8 @@ from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.private.surfaces import STOCK
 from gaudi_tune.sweep.record.device_time import IDLE
 from gaudi_tune.sweep.record.state_log import TRIALS, read_log
-from gaudi_tune.sweep.search.stored_study import stored_trials
 from gaudi_tune.sweep.search.study_trial import number_in_sweep
+from tests.helpers.stored_study import stored_trials
 
 sys.path[0] = str(PROJECT_ROOT)
 

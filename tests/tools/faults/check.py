@@ -17,8 +17,8 @@ from gaudi_tune.base.failure import FailureKind
 from gaudi_tune.show.trackers.outbox import Outbox
 from gaudi_tune.show.trackers.trial_run import PARAM_METRIC_PREFIX
 from gaudi_tune.sweep.record.lock import is_running
-from gaudi_tune.sweep.search.stored_study import stored_trials
 from tests.helpers.stand_in_hpu import double_owners, ownerships
+from tests.helpers.stored_study import stored_trials
 from tests.tools.faults.accumulating import ACCUMULATING, added
 from tests.tools.faults.sweep import Sweep
 

@@ -25,7 +25,7 @@ from typing import Any
 from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.private.surfaces import ANY_VERSION, STOCK, SURFACES, tested
-from gaudi_tune.sweep.search.stored_study import stored_trials
+from tests.helpers.stored_study import stored_trials
 from tests.tools.versions.sweep import Driver
 
 NAME, TRIALS, EPOCHS = "lost", 4, 3

@@ -31,8 +31,8 @@ from optuna.trial import TrialState
 from ray import tune
 
 from gaudi_tune import Experiment, main
-from gaudi_tune.sweep.search.stored_study import stored_trials
 from tests.helpers.page_client import PageClient
+from tests.helpers.stored_study import stored_trials
 
 TRIALS, EPOCHS, WORKERS = 4, 4, 2
 NAME = "versions"

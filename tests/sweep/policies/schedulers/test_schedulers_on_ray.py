@@ -24,9 +24,9 @@ from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.trials import number_of
 from gaudi_tune.on_ray.tune_files import CONTROLLER
 from gaudi_tune.sweep.record.events import Ending
-from gaudi_tune.sweep.search.stored_study import stored_trials
 from tests.helpers.groups import in_one_group
 from tests.helpers.quadratic import QUADRATIC
+from tests.helpers.stored_study import stored_trials
 
 PLAIN = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
 """Without mishaps, and with ranges that pbt can change."""
