@@ -59,6 +59,8 @@ import optuna
 
 from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
 from gaudi_tune.plan.earlier import best_that_fit
+from gaudi_tune.plan.outside import Result
+from gaudi_tune.show.result import in_list
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from tests.tools.benchmarks.rival import FOLDER, RIVALS, Rival, end_process, prepare
@@ -153,7 +155,9 @@ def learned(name: str, source: Task, seed: int, workers: int) -> list[dict[str, 
     own = zlib.crc32(f"{source.name} {seed} earlier".encode())
     earlier = cast(OnRecord, made(name, own, source.dimensions, source.epochs, workers))
     simulate(earlier, source, workers, EARLIER)
-    return best_that_fit(earlier.own.trials(), earlier.own._space, earlier.state.objectives[0])[0]
+    space, objective = earlier.own._space, earlier.state.objectives[0]
+    rows = [in_list(trial, space.ranges, earlier.state.objectives) for trial in earlier.state.searched]
+    return best_that_fit([Result(row["config"], row["value"]) for row in rows], space, objective)[0]
 
 
 def made(name: str, seed: int, dimensions: int, epochs: int, workers: int, **given: Any) -> Strategy:
