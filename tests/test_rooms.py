@@ -28,22 +28,22 @@ FLOORS = (
 """From the top down. Folders of one floor do not know each other."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
-    "cli": 928,
-    "on_ray": 2709,
-    "plan": 1065,
+    "cli": 891,
+    "on_ray": 2692,
+    "plan": 1026,
     "sweep.policies": 804,
     "sweep.search": 1235,
     "show": 3440,
-    "sweep.record": 1338,
-    "define": 1434,
-    "group": 1853,
+    "sweep.record": 1320,
+    "define": 1428,
+    "group": 1850,
     "integrations": 151,
-    "data": 1712,
+    "data": 1705,
     "storage": 441,
-    "recipes": 1251,
+    "recipes": 1233,
     "training": 663,
     "devices": 1038,
-    "base": 554,
+    "base": 553,
     "private": 1286,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room

@@ -77,7 +77,6 @@ def train_loop(config: dict[str, Any]) -> None:
         val_data=texts.split("val", bert.most_shapes),
         test_data=texts.split("test", bert.most_shapes) if bert.hold_out else None,
         describe=partial(_describe, model, texts.tokenizer),
-        check_fit=partial(_check_fit, texts.labels),
     )
     train(task, bert)
 
@@ -160,14 +159,6 @@ def _classifier(config: BertConfig, labels: list[str]) -> PreTrainedModel:
 def _logits(model: nn.Module, batch: Batch) -> torch.Tensor:
     logits: torch.Tensor = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
     return logits
-
-
-def _check_fit(labels: list[str], checkpoint: Path) -> None:
-    from transformers import AutoConfig
-
-    trained_labels = list(AutoConfig.from_pretrained(checkpoint).id2label.values())
-    if trained_labels != labels:
-        raise ValueError(f"it was trained with the classes {trained_labels}, and this data has {labels}")
 
 
 def _describe(model: PreTrainedModel, tokenizer: Path, directory: Path) -> None:

@@ -50,7 +50,6 @@ def train_classifier(config: ImageConfig, build: Build, network: dict[str, Any])
         val_data=images.val,
         test_data=images.test,
         describe=partial(_describe, config, images.classes, network),
-        check_fit=partial(_check_fit, config, images.classes),
     )
     train(task, config)
 
@@ -116,17 +115,7 @@ def _logits(model: nn.Module, batch: Batch) -> torch.Tensor:
     return logits
 
 
-def _check_fit(config: ImageConfig, classes: list[str], checkpoint: Path) -> None:
-    description = _description(checkpoint)
-    for name, value in {"classes": classes, **_preparation(config)}.items():
-        if description[name] != value:
-            raise ValueError(f"it was trained with {name} {description[name]}, and this data has {value}")
-
-
-def _preparation(config: ImageConfig) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in ("image_size", "resize", "normalization")}
-
-
 def _describe(config: ImageConfig, classes: list[str], network: dict[str, Any], directory: Path) -> None:
-    description = {"classes": classes, **_preparation(config), "network": network}
+    preparation_of_images = {name: getattr(config, name) for name in ("image_size", "resize", "normalization")}
+    description = {"classes": classes, **preparation_of_images, "network": network}
     (directory / DESCRIPTION_FILE).write_text(json.dumps(description, indent=1))

@@ -290,9 +290,6 @@ def _with_adapter(config: LlmConfig) -> PeftModel:
         target_modules=_targets(base, config.target),
         task_type="CAUSAL_LM",
     )
-    if config.evaluate:  # a checkpoint's adapter has a shape of its own
-        adapter = LoraConfig.from_pretrained(config.evaluate)
-        adapter.inference_mode = False  # which would leave the optimizer without parameters
     model: PeftModel = get_peft_model(base, adapter)
     choose_attention(model, config)  # also the adapter's dropout, where graphs are compiled
     return model

@@ -1,4 +1,4 @@
-"""What a command line with an experiment and options does: score a checkpoint, show a plan, or run a sweep."""
+"""What a command line with an experiment and options does: show a plan, or run a sweep."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gaudi_tune.base.errors import SweepError, damage_is_an_error
 from gaudi_tune.base.files import STATE_LOG
-from gaudi_tune.base.process import no_collection, temporary_environment
-from gaudi_tune.base.words import as_text, format_params, format_value, harmless, in_columns
+from gaudi_tune.base.process import no_collection
+from gaudi_tune.base.words import as_text, format_params, harmless, in_columns
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.sweep.record.events import CTRL_C
@@ -66,11 +64,9 @@ def _run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) 
         from gaudi_tune.show.plan_text import plan_lines
 
         # A resumed sweep may have nothing left to do, so Ray does not start before that is known.
-        needs_ray = not (options.dry_run or options.evaluate) and (not options.resume or bool(options.add_trials))
+        needs_ray = not options.dry_run and (not options.resume or bool(options.add_trials))
         plan = make_plan(experiment, options, when_decided=begin_ray if needs_ray else lambda plan: None)
         plan = replace(plan, command=tuple(command))
-    if plan.options.evaluate is not None:  # there is no sweep whose plan could be printed
-        return _evaluate(plan, plan.options.evaluate)
     print(as_text(plan_lines(plan)), flush=True)
     if options.dry_run:
         print(as_text(dry_run_lines(plan)), flush=True)
@@ -84,41 +80,6 @@ def _run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) 
     if plan.resumed and not options.add_trials and options.name is None and (ended := _result_if_ended(plan)):
         return ended
     return _train(plan)
-
-
-def _evaluate(plan: Plan, checkpoint: Path) -> Result:
-    scores = score_checkpoint(plan, checkpoint)
-    print("\n".join([*plan.facts, *(f"{name:<24}{format_value(value)}" for name, value in scores.items())]))
-    return 0, scores
-
-
-def score_checkpoint(plan: Plan, checkpoint: Path) -> Mapping[str, Any]:
-    """Return the scores of a checkpoint on the data of a plan, by metric: in this process, without Ray or a sweep.
-
-    Raises:
-        SweepError: The experiment has its own train loop, or the checkpoint does not fit the plan.
-    """
-    from gaudi_tune.devices.find import DEVICE
-    from gaudi_tune.training.session import open_session
-
-    experiment, folder = plan.experiment, checkpoint.expanduser().resolve()
-    if "evaluate" not in experiment.config_class.field_names():
-        raise SweepError(
-            f"--evaluate {checkpoint}: only experiments with the shared loop can score a checkpoint, and "
-            f"{experiment.name} has its own train loop; load and score the checkpoint in your own code"
-        )
-    scores: dict[str, Any] = {}
-    keep_report: Any = SimpleNamespace(report=lambda metrics, save: scores.update(metrics), get_checkpoint=lambda: None)
-    try:
-        # Without the variable, the loop would take the best device of this machine.
-        with temporary_environment({DEVICE: plan.devices.type.kind}), open_session(keep_report):
-            experiment.train_loop({**plan.settings, **experiment.first_params, "evaluate": str(folder)})
-    except (OSError, RuntimeError, KeyError, ValueError) as error:  # torch raises these if the weights do not fit
-        raise SweepError(
-            f"--evaluate {checkpoint}: there is no checkpoint, or it does not fit the model and classes of these "
-            f"settings ({error}); give its folder, and the --model, --data and --set that it was trained with"
-        ) from error
-    return scores
 
 
 def _result_if_ended(plan: Plan) -> Result | None:

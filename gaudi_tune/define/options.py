@@ -113,8 +113,6 @@ class TrialOptions:
     """Start from an earlier sweep's winner."""
     baseline_only: Annotated[Switch, shown("")] = False
     """Train only the baseline."""
-    evaluate: Annotated[File | None, shown("CHECKPOINT")] = None
-    """Score this checkpoint on the data; train nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +245,7 @@ TRAITS: dict[str, Traits] = {
 """The traits of each option, by its name."""
 
 
-COMMAND_LINE_ONLY = ("dry_run", "tried", "evaluate", "json")
+COMMAND_LINE_ONLY = ("dry_run", "tried", "json")
 """Options that ``build_tuner()`` does not take: it only plans and checks."""
 RESUME_AUTO = "auto"
 """The value of ``--resume`` that continues the sweep ``--name`` if it has begun, and else begins it."""

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 MOST_OBJECTIVES = 3
 """The largest number of objectives. With more, nearly every trial would be on the front."""
-SET_BY_OPTIONS = frozenset({*TrialConfig.field_names(), "evaluate"}) - {"data", "model"}
+SET_BY_OPTIONS = frozenset(TrialConfig.field_names()) - {"data", "model"}
 """Fields of a trial's configuration that options set: neither a space nor ``--set`` may have them."""
 
 

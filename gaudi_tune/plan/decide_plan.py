@@ -39,7 +39,6 @@ def decide_plan(
     uri: str,
     cluster: str | None,
     *,
-    hold_out: bool = False,
     max_concurrent: int | None = None,
 ) -> Plan:
     """Return the plan of a sweep, which is not checked yet.
@@ -51,7 +50,6 @@ def decide_plan(
         name: The name of the sweep.
         uri: The address of the tracking store.
         cluster: The Ray cluster that was joined, in words. None: this machine alone.
-        hold_out: Whether to hold out test data even if nothing is confirmed.
         max_concurrent: The most trials that train at a time. None: as many as fit.
     """
     experiment, recipe = applied.experiment, applied.recipe_defaults
@@ -63,7 +61,7 @@ def decide_plan(
     groups = min(places, max(trials, confirmations))
     groups = min(groups, max_concurrent or groups)
     partial_settings = {**applied.settings, **budget.settings()}
-    if (seeds or hold_out) and HOLD_OUT in experiment.config_class.field_names():
+    if seeds and HOLD_OUT in experiment.config_class.field_names():
         partial_settings = {HOLD_OUT: True, **partial_settings}
     cores = CPU.count_here() // (max(devices.nodes) * options.trials_per_device)
     config, settings, mode = complete_settings(experiment, partial_settings, devices.type, cores)
@@ -209,8 +207,6 @@ def choose_confirmation(options: SweepOptions, recipe: Recipe, trials: int) -> t
     obstacle = ""
     if options.baseline_only:
         obstacle = "--baseline-only has no winner"
-    elif options.evaluate is not None:
-        obstacle = "--evaluate trains nothing"
     elif scheduler_kind(options.scheduler).clones:
         obstacle = f"--scheduler {options.scheduler} changes hyperparameters while a trial trains"
     elif trials == 1:

@@ -27,7 +27,6 @@ from gaudi_tune.sweep.record.sweep_file import (
     SweepFile,
     earlier_sweep,
     read_sweep_file,
-    sweep_of_checkpoint,
     sweep_to_resume,
     winner_of,
 )
@@ -49,8 +48,6 @@ class EarlierSweeps(NamedTuple):
     """The trials of each source of ``--learn-from``, by its name."""
     winner: Mapping[str, Any] | None = None
     """The configuration that becomes the baseline (``--baseline``)."""
-    checkpoint_held_out: bool = False
-    """Whether the sweep of the checkpoint that ``--evaluate`` names held test data out."""
 
 
 def resumed_if_begun(options: SweepOptions) -> SweepOptions:
@@ -92,13 +89,9 @@ def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: st
     if options.resume is not None:
         folder, resumed = sweep_to_resume(experiment.name, options, tracking_uri)
         return EarlierSweeps(resumed, folder, winner=resumed.earlier_config or None)
-    checkpoint_held_out = False
-    if options.evaluate is not None:
-        checkpoint_sweep = sweep_of_checkpoint(options.evaluate, experiment.name)
-        checkpoint_held_out = checkpoint_sweep is not None and bool(checkpoint_sweep.options.get("seeds"))
     storage = Path(address) if address else options.storage
     if not (options.learn_from or options.baseline):
-        return EarlierSweeps(checkpoint_held_out=checkpoint_held_out)
+        return EarlierSweeps()
     objective = choose_objectives(experiment, options)[0]
     sources: dict[Path, SweepFile] = {}  # by folder: a sweep may be named twice, by its name and by its folder
     results: dict[str, Sequence[Result]] = {}
@@ -115,7 +108,7 @@ def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: st
         folder, sweep_file = earlier_sweep("--baseline", sweep, storage, experiment.name)
         sources[folder] = sweep_file
         winner = winner_of(folder) if number is None else config_of_trial(folder, sweep_file, number)
-    return EarlierSweeps(None, None, [*sources.values()], results, winner, checkpoint_held_out)
+    return EarlierSweeps(None, None, [*sources.values()], results, winner)
 
 
 def results_of(folder: Path, sweep: SweepFile, objective: Objective) -> list[Result]:

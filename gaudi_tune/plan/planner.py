@@ -63,10 +63,7 @@ def make_plan(
     check_places(experiment, options, uri, name)
     devices, cluster = connect(options)
     applied = apply_options(experiment, options, devices.type.kind, earlier.winner)
-    hold_out = earlier.checkpoint_held_out
-    plan = decide_plan(
-        applied, options, devices, name, uri, cluster, hold_out=hold_out, max_concurrent=objects.max_concurrent
-    )
+    plan = decide_plan(applied, options, devices, name, uri, cluster, max_concurrent=objects.max_concurrent)
     disabled = check_versions(devices.type)
     grows_not = plan.grows and bool(NO_GROWTH & {*disabled})
     plan = add_earlier(

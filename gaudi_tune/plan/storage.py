@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.files import SWEEP_FILE
 from gaudi_tune.define.options import DEFAULT_STORAGE, RESUME_AUTO, SweepOptions
-from gaudi_tune.storage.fetch import errors_said, fetch_to_resume, view, working_folder
+from gaudi_tune.storage.fetch import errors_said, fetch_to_resume, working_folder
 from gaudi_tune.storage.owner import Owner
 from gaudi_tune.storage.remote import Remote, address_below, address_of, split
 from gaudi_tune.sweep.record.lock import is_running
@@ -34,8 +34,6 @@ def find_storages(options: SweepOptions) -> StoragePlaces:
     Raises:
         SweepError: A storage cannot be used, or does not have the sweep.
     """
-    if options.evaluate is not None and (checkpoint := address_of(options.evaluate)) is not None:
-        options = replace(options, evaluate=_fetch_checkpoint(checkpoint))
     address = address_of(options.storage) or ""
     resumed = None if options.resume is None else address_of(options.resume)
     if resumed is not None:
@@ -82,17 +80,3 @@ def check_name_is_free(places: StoragePlaces, name: str) -> None:
 def _has_sweep(address: str, name: str) -> bool:
     with errors_said(f"--storage {address}"):
         return SWEEP_FILE in Remote(address_below(address, name)).files(recursive=False)
-
-
-def _fetch_checkpoint(address: str) -> Path:
-    """Fetch a checkpoint with the file of its sweep, and return its folder."""
-    trial, checkpoint = split(address)
-    sweep, trial = split(trial)
-    storage, name = split(sweep)
-    place = f"{trial}/{checkpoint}"
-    folder = view(storage, name, place) / name / place
-    if not folder.is_dir():
-        raise SweepError(
-            f"--evaluate {address}: there is no such checkpoint; give its address, as it is in the storage"
-        )
-    return folder

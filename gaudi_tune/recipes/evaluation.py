@@ -39,7 +39,7 @@ class Evaluation:
         self._loss = self._task.loss or cross_entropy
         self._metrics = {**self._task.metrics, **(metrics.BALANCED_METRICS if self._config.balanced_metrics else {})}
         self._val_loader = feed.eval_loader(self._task.val_data)
-        test_data = self._task.test_data if self._config.confirms or self._config.evaluate else None
+        test_data = self._task.test_data if self._config.confirms else None
         self._test_loader = None if test_data is None else feed.eval_loader(test_data)
 
     def scores(self, after_batch: Callable[[], None] = lambda: None, *, is_finite: bool = True) -> dict[str, float]:

@@ -49,21 +49,7 @@ def train(task: Task, config: TrainingConfig) -> None:
         ValueError: The batch cannot be split evenly, or is larger than the data.
     """
     with closing(_Trial(task, config)) as trial:
-        if config.evaluate:
-            _evaluate(trial)
-        else:
-            _train(trial)
-
-
-def _evaluate(trial: _Trial) -> None:
-    task, checkpoint = trial.task, Path(trial.config.evaluate)
-    if task.check_fit is not None:
-        task.check_fit(checkpoint)
-    if task.restore is not None:
-        task.restore(checkpoint)
-    else:
-        trial.scored_model.load_state_dict(read_state(checkpoint)["model"])
-    report(trial.evaluation.scores())
+        _train(trial)
 
 
 def _train(trial: _Trial) -> None:

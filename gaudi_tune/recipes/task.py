@@ -75,9 +75,6 @@ class Task:
     tokens_per_sample: float = 0.0
     """Mean number of tokens in a training sample, without padding, for the throughput in reports. 0: none is
     reported."""
-    check_fit: Callable[[Path], None] | None = None
-    """Raises a ValueError for a checkpoint whose scores would be wrong here: it was trained with other classes, or with
-    data that was prepared in another way."""
 
 
 def cross_entropy(

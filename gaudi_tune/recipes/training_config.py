@@ -115,9 +115,6 @@ class TrainingConfig(TrialConfig):
     """How many training samples are used, beginning with the first. 0 means all."""
     val_samples: int = 0
     """How many validation samples are used, beginning with the first. 0 means all."""
-    evaluate: str = ""
-    """Folder of a checkpoint to score on the validation data, and on the test data if it is held out; nothing is
-    trained. Empty: the trial trains."""
     hold_out: bool = False
     """Whether half of the validation data becomes test data, which no trial of the search sees. If the data has its own
     test part, that is used and the validation data stays whole."""
@@ -328,19 +325,17 @@ def check_classes(config: TrainingConfig, classes: int) -> None:
 def check_batch(config: TrainingConfig, workers: int, samples: int) -> None:
     """Check that a batch can be split evenly among ``workers``, and that there are enough ``samples`` to fill it.
 
-    If nothing is trained, only the split is checked.
-
     Raises:
         ValueError: The batch cannot be split, a micro-batch is too small for the model, or there are too few samples.
     """
     micro_batch = config.batch_size // workers // num_micro_batches(config, workers)
     smallest = config.min_micro_batch(workers)
-    if micro_batch < smallest and not config.evaluate:
+    if micro_batch < smallest:
         raise ValueError(
             f"batch_size must leave each of {workers} workers {smallest} samples at a time (batch normalisation has "
             f"too few values otherwise), but got batch_size={config.batch_size} and micro_batch={config.micro_batch}"
         )
-    if config.batch_size > samples and not config.evaluate:
+    if config.batch_size > samples:
         raise ValueError(
             f"batch_size must be at most the {samples} training samples, but got {config.batch_size}; "
             f"--set batch_size=N fixes it for all trials"

@@ -94,28 +94,26 @@ def _fetch(remote: Remote, entries: Mapping[str, Entry], folder: Path) -> None:
         list(threads.map(fetch, entries.keys() - {OWNER_FILE}))  # raises the first error
 
 
-def view(address: str, name: str | None = None, checkpoint: str = "") -> Path:
+def view(address: str, name: str | None = None) -> Path:
     """Return a folder with the sweeps of a storage, or with one of them. It lasts as long as this process.
 
     Args:
         address: The address of the storage.
         name: The sweep; None for all of them.
-        checkpoint: A checkpoint, as a path in the sweep, that is fetched whole in place of what describes the sweep's
-            course; "" for none.
     """
     storage, folder = Remote(address), tempfile.TemporaryDirectory(prefix="gaudi-tune-")
     _views.append((folder, address))
-    limits = {SWEEP_FILE: MAX_JSON_BYTES} if checkpoint else VIEWED_BYTES
     with errors_said(address):
         for sweep in [name] if name is not None else storage.folders():
             remote, target = Remote(address_below(address, sweep)), Path(folder.name, sweep)
-            entries = remote.files(recursive=bool(checkpoint))
+            entries = remote.files(recursive=False)
             if SWEEP_FILE not in entries:
                 continue
-            seen = {file: entry for file, entry in entries.items() if file.startswith(f"{checkpoint or ' '}/")}
-            for file, limit in limits.items():
-                if file in entries:
-                    seen[file] = entries[file]._replace(size=min(entries[file].size, limit))
+            seen = {
+                file: entries[file]._replace(size=min(entries[file].size, limit))
+                for file, limit in VIEWED_BYTES.items()
+                if file in entries
+            }
             _fetch(remote, seen, target)
             owner = owner_in(remote) if OWNER_FILE in entries else None
             if owner is not None and not owner.ended and time.time() - entries[OWNER_FILE].modified_at < FRESH_S:

@@ -14,7 +14,6 @@ from gaudi_tune.data.images import NORMALIZATIONS, Normalization, augmentation, 
 from gaudi_tune.data.sample_digits import sample_digits
 from gaudi_tune.training.fresh_start import seed_host
 from tests.helpers.image_files import config, draw
-from trainables.image_classifier import _check_fit, _describe
 
 
 def test_training_crops_at_random_and_validation_does_not(folder: Path) -> None:
@@ -168,15 +167,3 @@ def test_a_split_pickles_as_the_name_of_its_files(folder: Path) -> None:
     pickled = pickle.dumps(data)
     assert len(pickled) < 3000
     assert torch.equal(pickle.loads(pickled).__getitems__([2])["images"], data.__getitems__([2])["images"])
-
-
-@pytest.mark.parametrize("changes", [{"image_size": 64}, {"normalization": "none"}])
-def test_a_checkpoint_whose_images_were_prepared_otherwise_does_not_fit(
-    folder: Path, tmp_path: Path, changes: dict[str, Any]
-) -> None:
-    _describe(config(folder), ["ants", "bees"], {}, tmp_path)
-    _check_fit(config(folder), ["ants", "bees"], tmp_path)
-    with pytest.raises(ValueError, match="it was trained with "):
-        _check_fit(config(folder, **changes), ["ants", "bees"], tmp_path)
-    with pytest.raises(ValueError, match=r"trained with classes \['ants', 'bees'\], .* has \['bees', 'ants'\]"):
-        _check_fit(config(folder), ["bees", "ants"], tmp_path)

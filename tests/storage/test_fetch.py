@@ -202,19 +202,6 @@ def test_sweeps_in_a_storage_are_looked_at(address: str, capsys: pytest.CaptureF
         make_plan(PLAIN, SweepOptions(learn_from=(f"{address}/none",), device="cpu"))
 
 
-def test_a_checkpoint_in_a_storage_is_fetched_alone(address: str, store: ObjectStore) -> None:
-    prefix = f"{address.partition(f'{BUCKET}/')[2]}/earlier"
-    for number in (1, 2):
-        store.put(f"{prefix}/trial-001/checkpoint_00000{number}/state.pt", b"weights")
-    checkpoint = f"{address}/earlier/trial-001/checkpoint_000001"
-    plan = make_plan(PLAIN, SweepOptions(evaluate=Path(checkpoint), device="cpu"))
-    assert plan.options.evaluate is not None
-    assert (plan.options.evaluate / "state.pt").read_bytes() == b"weights"
-    assert not (plan.options.evaluate.parent / "checkpoint_000002").exists()
-    with pytest.raises(SweepError, match=r"--evaluate .*checkpoint_000009: there is no such checkpoint"):
-        make_plan(PLAIN, SweepOptions(evaluate=Path(checkpoint[:-1] + "9"), device="cpu"))
-
-
 def test_a_store_that_was_made_to_harm_writes_nothing_outside(address: str, store: ObjectStore, tmp_path: Path) -> None:
     prefix = f"{address.partition(f'{BUCKET}/')[2]}/earlier"
     store.put(f"{prefix}/../../../../escaped", b"x")

@@ -186,13 +186,6 @@ def test_perplexity_is_that_of_the_loss_and_tokens_are_counted(trained: tuple[Pa
     assert 30 < report[names.TOKENS_PER_SECOND] / report[names.SAMPLES_PER_SECOND] <= 64
 
 
-def test_a_checkpoint_is_scored_whatever_its_adapter(
-    trained: tuple[Path, dict[str, Any]], sample: dict[str, Any]
-) -> None:
-    (scores,) = reports_of(llm.train_loop, {**sample, "val_samples": 16, "rank": 2, "evaluate": str(trained[0])})
-    assert scores == {name: trained[1][name] for name in ("val_loss", "val_perplexity")}
-
-
 def test_the_base_is_loaded_once_and_no_trial_changes_it(
     sample: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -298,7 +298,7 @@ def choose_growth(config: TrialConfig, options: SweepOptions, budget: Budget, de
     obstacle = _obstacle(options, budget, devices)
     if obstacle and options.grow == "on":
         raise SweepError(f"--grow on: {obstacle}; leave --grow on out, or change that")
-    if obstacle or options.evaluate is not None:
+    if obstacle:
         return usual_width
     answer = max_devices(config, devices, options)
     if isinstance(answer, str) and isinstance(config, PlainConfig):

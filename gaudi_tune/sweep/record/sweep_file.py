@@ -246,26 +246,6 @@ def earlier_sweep(option: str, sweep: str, storage: Path, experiment: str) -> tu
     return folder, sweep_file
 
 
-def sweep_of_checkpoint(checkpoint: Path, experiment: str) -> SweepFile | None:
-    """Return the file of the sweep of this experiment that wrote a checkpoint; None if no sweep wrote it."""
-    place = checkpoint.expanduser().resolve()
-    if os.path.isfile(place / SWEEP_FILE):
-        best = (read_summary(place).get("best") or {}).get("checkpoint") or f"{place}/trial-001/checkpoint_000001"
-        raise SweepError(f"--evaluate {checkpoint}: that is a sweep; give the folder of a checkpoint, such as {best}")
-    if not place.is_dir():
-        raise SweepError(f"--evaluate {checkpoint}: there is no such folder; give that of a checkpoint")
-    folder = place.parent.parent
-    if not os.path.isfile(folder / SWEEP_FILE):  # False if it may not be read
-        return None
-    sweep_file = read_sweep_file(folder, "--evaluate ")
-    if sweep_file.experiment != experiment:
-        raise SweepError(
-            f"--evaluate {checkpoint}: this is a checkpoint of {sweep_file.experiment}, not of {experiment}; use "
-            f"{sweep_file.script or 'the Experiment that trained it'}"
-        )
-    return sweep_file
-
-
 def sweep_to_resume(experiment: str, options: SweepOptions, tracking_uri: str) -> tuple[Path, SweepFile]:
     """Return the folder and the file of the sweep that the options want to resume.
 

@@ -26,7 +26,6 @@ from gaudi_tune.sweep.record.sweep_file import (
     name_for,
     read_summary,
     read_sweep_file,
-    sweep_of_checkpoint,
     sweep_to_resume,
     write_sweep_file,
 )
@@ -106,17 +105,6 @@ def test_it_goes_on_without_the_limit_at_which_it_ended(folder: Path, caplog: py
     assert (resumed(folder).target, resumed(folder).time_budget) == (None, 30.0)
     assert "it goes on without --target 0.9, at which it ended" in caplog.text
     assert resumed(folder, target=0.95).target == 0.95
-
-
-def test_a_sweep_is_no_checkpoint_and_says_which_it_has(folder: Path) -> None:
-    with pytest.raises(SweepError, match=f"that is a sweep; .* such as {folder}/trial-001/checkpoint_000001"):
-        sweep_of_checkpoint(folder, "quadratic")
-    best = {"checkpoint": "/somewhere/trial-007/checkpoint_000003"}
-    (folder / SUMMARY_FILE).write_text(json.dumps({"version": 2, "counts": {}, "best": best}))
-    with pytest.raises(SweepError, match="such as /somewhere/trial-007/checkpoint_000003"):
-        sweep_of_checkpoint(folder, "quadratic")
-    with pytest.raises(SweepError, match="--evaluate gone: there is no such folder"):
-        sweep_of_checkpoint(Path("gone"), "quadratic")
 
 
 def test_numbers_that_are_none_in_json_are_kept(folder: Path) -> None:
