@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import random
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import optuna
 from ray import tune
 from ray.train._internal.session import _FutureTrainingResult
 from ray.tune.schedulers import ASHAScheduler, HyperBandForBOHB, MedianStoppingRule, PopulationBasedTraining
@@ -27,6 +29,7 @@ from gaudi_tune.define.experiment import as_name
 from gaudi_tune.devices.cpu import CPU
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.show.trackers.delivery import deliver_left
+from gaudi_tune.sweep.record.sweep_file import read_sweep_file
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from tests.helpers import simulated_groups
 from tests.helpers.simulated_groups import without_ray
@@ -38,13 +41,29 @@ SPACE: dict[str, Any] = {"x": tune.uniform(-1.0, 1.0)}
 GRID: dict[str, Any] = {"x": tune.grid_search([0.1 * number for number in range(8)])}
 
 
+BEFORE_BASELINE: dict[str, Any] = {"options": {"confirm": 2, "seeds": 3, "most_seeds": 3}, "baseline": {"x": 0.25}}
+
+
+def branching(trial: optuna.Trial) -> dict[str, Any]:
+    """Return what a trial of a space that branches has besides what it asks for."""
+    trial.suggest_float("x", -1.0, 1.0)
+    kind = trial.suggest_categorical("kind", ["a", "b", None])
+    if kind == "a":
+        trial.suggest_float("a.rate", 0.1, 1.0, log=True)
+        trial.suggest_int("width", 1, 4)
+    elif kind == "b":
+        trial.suggest_float("b.rate", 0.001, 0.01, log=True)
+    return {"note": "none" if kind is None else kind}
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of sweep."""
 
     curve: Curve = field(default_factory=Curve)
     options: Mapping[str, Any] = field(default_factory=dict)
-    space: Mapping[str, Any] = field(default_factory=lambda: SPACE)
+    space: Any = field(default_factory=lambda: SPACE)
+    baseline: Mapping[str, Any] = field(default_factory=dict)
     objects: Callable[[], Mapping[str, Any]] = dict
     """Makes objects of Ray's anew for each start."""
     devices: int = 2
@@ -155,6 +174,30 @@ KINDS: dict[str, Kind] = {
     "torn logs, raises, saves third": Kind(Curve(saves="third", mishap="raises"), {"scheduler": "fifo"}, torn=True),
     "killed while it trains": Kind(kill_while="train"),
     "killed while it continues": Kind(kill_while="restore"),
+    "branches": Kind(space=branching),
+    "branches, baseline, confirmation": Kind(
+        space=branching, baseline={"x": 0.3, "kind": "b", "rate": 0.005}, options={"confirm": 2, "seeds": 2}
+    ),
+    "branches, pbt": Kind(space=branching, options={"scheduler": "pbt"}, clones=True),
+    "branches, tpe, fifo": Kind(Curve(saves="third"), {"search": "tpe", "scheduler": "fifo"}, space=branching),
+    "baseline, confirmation": Kind(**BEFORE_BASELINE),
+    "baseline, more seeds": Kind(options={"confirm": 1}, baseline={"x": 0.25}),
+    "baseline, confirmation, raises": Kind(Curve(mishap="raises"), **BEFORE_BASELINE),
+    "baseline, confirmation, nan": Kind(Curve(mishap="nan"), **BEFORE_BASELINE),
+    "baseline, confirmation, loses": Kind(Curve(mishap="loses"), **BEFORE_BASELINE),
+    "baseline, confirmation, early": Kind(Curve(mishap="early"), **BEFORE_BASELINE),
+    "baseline, confirmation, saves third": Kind(Curve(saves="third"), **BEFORE_BASELINE),
+    "baseline, confirmation, several reports": Kind(Curve(each=2), **BEFORE_BASELINE),
+    "baseline, confirmation, added trials": Kind(**BEFORE_BASELINE, add_trials=3),
+    "baseline alone, seeds": Kind(options={"baseline_only": True, "seeds": 3}, baseline={"x": 0.25}),
+    "two objectives, confirmation": Kind(
+        options={"objectives": ("loss:min", "error:max"), "confirm": 2, "seeds": 2}, baseline={"x": 0.25}
+    ),
+    "pbt, nan": Kind(Curve(mishap="nan"), {"scheduler": "pbt"}, clones=True),
+    "pbt, infinity": Kind(Curve(mishap="infinity"), {"scheduler": "pbt"}, clones=True),
+    "pbt, from 0": Kind(Curve(from_0=True), {"scheduler": "pbt"}, clones=True),
+    "from 0, confirmation": Kind(Curve(from_0=True), **BEFORE_BASELINE),
+    "from 0, loses": Kind(Curve(from_0=True, mishap="loses"), {"scheduler": "fifo"}),
     "killed while it changes trials": Kind(kill_while="reset"),
 }
 
@@ -188,6 +231,7 @@ class CheckedSweep:
         assert state is not None, "the last part is not killed"
         deliver_left(self.folder, self.uri)
         searched = [trial for trial in state.trials.values() if not trial.confirms]
+        ranges = read_sweep_file(self.folder).space
         self.truth = Truth(
             reports={
                 trial.number: {
@@ -199,14 +243,25 @@ class CheckedSweep:
             },
             clones=self.kind.clones,
             configs={
-                trial.number: {name: trial.began_with[name] for name in self.kind.space if name in trial.began_with}
+                trial.number: {name: value for name, value in trial.began_with.items() if name in ranges}
                 for trial in searched
             },
+            confirmed=self._confirmed(state),
         )
         killed, complete = self._kills > 0, self.kind.complete
         return disagreements(
             self.folder, self.uri, self._printed.getvalue(), self.truth, killed=killed, complete=complete
         )
+
+    def _confirmed(self, state: SweepState) -> dict[int, list[float]]:
+        """Return the test losses at the best reports of the trials that confirm, which did not fail."""
+        scores: dict[int, list[float]] = {}
+        for trial in state.trials.values():
+            reports = [report for report in self._logged.get(trial.name, {}).values() if math.isfinite(report["loss"])]
+            if trial.confirms and trial.has_ended and trial.status != "failed" and reports:
+                best = min(reports, key=lambda report: report["loss"])
+                scores.setdefault(trial.confirms, []).append(best["test_loss"])
+        return scores
 
     def _part(self, *, resumes: bool, kill_at: int | None, add_trials: int = 0) -> SweepState | None:
         """Run the sweep until it ends or is killed; return its state, None if it was killed."""
@@ -233,8 +288,9 @@ class CheckedSweep:
 
     def _tuner(self, *, resumes: bool, add_trials: int) -> SweepTuner:
         experiment = Experiment(
-            name="agree", train_loop=_never, space=self.kind.space, metric="loss", mode="min", budget=Budget(epochs=6)
-        )
+            name="agree", train_loop=_never, space=self.kind.space, metric="loss", mode="min", budget=Budget(epochs=6),
+            baseline=self.kind.baseline,
+        )  # fmt: skip
         options: dict[str, Any] = {"storage": self.storage, "tracking_uri": self.uri}
         if resumes:
             options |= {"resume": self.name, "add_trials": add_trials}

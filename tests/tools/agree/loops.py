@@ -29,8 +29,9 @@ class Curve:
     """Whether it reports epochs at all."""
 
     def loss(self, config: dict[str, Any], report: int) -> float:
-        """Return a report's loss: it falls, and goes up and down on the way."""
-        noise = random.Random(f"{config['x']} {report}").uniform(-0.4, 0.4)
+        """Return a report's loss: it falls, and goes up and down on the way, in a confirmation with each seed."""
+        seed = f" {config['seed']}" if config.get("confirms") else ""
+        noise = random.Random(f"{config['x']} {report}{seed}").uniform(-0.4, 0.4)
         return (config["x"] - 0.3) ** 2 + 1 / report + noise + 0.1 * config.get("width", 0)
 
     def strikes(self, config: Mapping[str, Any]) -> bool:

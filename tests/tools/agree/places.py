@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
+from scipy import stats
 
-from gaudi_tune.base.words import format_value
+from gaudi_tune.base.words import format_score, format_value
+from gaudi_tune.cli.export import export
 from gaudi_tune.cli.sweeps import StoredSweep
+from gaudi_tune.define.config_file import read_config
+from gaudi_tune.plan.earlier import results_of
 from gaudi_tune.show.result import in_list
 from gaudi_tune.sweep.record.state_log import logged_trials
 from gaudi_tune.sweep.search.study_trial import number_in_sweep
@@ -31,6 +38,8 @@ class Truth:
     """For each trial of the search its reports that the sweep took, by their number."""
     configs: Mapping[int, Mapping[str, Any]]
     metric: str = "loss"
+    confirmed: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    """For each trial that was confirmed the test losses at the best reports of those that confirm it."""
     clones: bool = False
     """Whether trials continue from checkpoints of others: then reports are in the order in which they were made."""
     settled: dict[int, float | None] = field(default_factory=dict)
@@ -59,6 +68,23 @@ class Truth:
     def best(self) -> float | None:
         """The best value of the sweep."""
         return min((value for trial in self.reports if (value := self.best_of(trial)) is not None), default=None)
+
+    def mean(self, trial: int) -> float:
+        """Return the mean of the scores of a confirmed trial."""
+        return fmean(self.confirmed[trial])
+
+    def half_width(self, trial: int) -> float:
+        """Return half the width of the 95 % interval of that mean."""
+        scores = self.confirmed[trial]
+        return float(stats.t.ppf(0.975, len(scores) - 1)) * stats.sem(scores)
+
+    @property
+    def winner(self) -> int | None:
+        """The trial with the best mean in the confirmation, or of the best report where nothing was confirmed."""
+        if any(trial != 1 for trial in self.confirmed):
+            return min(self.confirmed, key=self.mean)
+        ranked = [(self.best_of(trial), trial) for trial in self.reports if self.best_of(trial) is not None]
+        return min(ranked)[1] if ranked else None
 
     def x_of(self, trial: int, value: float) -> set[float]:
         """Return the x with which a trial reported a value."""
@@ -107,6 +133,9 @@ def _all(
     yield from (("report.html", text) for text in _page(folder, truth))
     yield from (("result.json", text) for text in _results(folder, truth, killed=killed))
     yield from (("MLflow", text) for text in _mlflow(folder.name, uri, truth, summary))
+    yield from (("confirmation", text) for text in _confirmation(folder.name, uri, truth, summary, printed, sweep))
+    yield from (("export", text) for text in _exported(sweep, truth))
+    yield from (("learned", text) for text in _learned(sweep, truth))
 
 
 def _of_list(trials: Iterable[dict[str, Any]]) -> dict[int, tuple[Any, Any, Mapping[str, Any]]]:
@@ -192,7 +221,8 @@ def _results(folder: Path, truth: Truth, *, killed: bool) -> Iterator[str]:
         found = {line["training_iteration"]: line[truth.metric] for line in lines}
         wanted = {number: report[truth.metric] for number, report in reports.items()}
         if truth.clones:
-            if others := {line[truth.metric] for line in lines} - {*wanted.values()}:
+            written = {repr(value) for value in wanted.values()}  # NaN is none of a set of numbers
+            if others := {repr(line[truth.metric]) for line in lines} - written:
                 yield f"trial {trial} has {others}, which it never reported"
             continue
         for number, value in found.items():
@@ -228,3 +258,88 @@ def _mlflow(name: str, uri: str, truth: Truth, summary: Mapping[str, Any]) -> It
             yield f"trial {trial} has {others}, which it never reported"
         if (lacks := set(truth.finite(trial).values()) - history) and not truth.clones:
             yield f"trial {trial} lacks {lacks}"
+
+
+def _confirmation(
+    name: str, uri: str, truth: Truth, summary: Mapping[str, Any], printed: str, sweep: StoredSweep
+) -> Iterator[str]:
+    """Compare the scores of the confirmation, their means, and the halves of the widths of their intervals."""
+    result = summary["confirmation"] or {"baseline": None, "rivals": []}
+    rows = [row for row in (result["baseline"], *result["rivals"]) if row is not None]
+    if {row["trial"] for row in rows} != truth.confirmed.keys():
+        yield f"summary.json has the trials {[row['trial'] for row in rows]}, not {sorted(truth.confirmed)}"
+        return
+    for row in rows:
+        yield from _scores(row, truth)
+    rivals = sorted((trial for trial in truth.confirmed if trial != 1), key=truth.mean)
+    if [row["trial"] for row in result["rivals"]] != rivals:
+        yield f"the order is {[row['trial'] for row in result['rivals']]}, not {rivals}"
+    for place, text in (("printed", printed), ("show", "\n".join(sweep.lines(["gaudi-tune", "run"])))):
+        for number in truth.confirmed:
+            half = f" ± {format_score(truth.half_width(number))}" if len(truth.confirmed[number]) > 1 else ""
+            score = re.escape(f"{format_score(truth.mean(number))}{half} over {len(truth.confirmed[number])} ")
+            label = "baseline" if number == 1 else f"trial {number:03d}"
+            if not re.search(rf"^(confirmed)? +{label} +{score}", text, re.MULTILINE):
+                yield f"{place}: no line of {label} has {score}"
+    winner, listed = next(iter(rivals), None), sweep.brief()["confirmed"]
+    if winner is not None and not math.isclose(listed["mean"], truth.mean(winner)):
+        yield f"ls has {listed['mean']}, not {truth.mean(winner)}"
+    client = MlflowClient(uri)
+    ids = [experiment.experiment_id for experiment in client.search_experiments()]
+    (run,) = client.search_runs(ids, f"attributes.run_name = '{name}' and tags.kind = 'sweep'")
+    for role, trial in {"baseline": 1, "winner": winner}.items():
+        mean = run.data.metrics.get(f"confirmed/test_{truth.metric} of {role}")
+        wanted = None if trial is None or trial not in truth.confirmed else truth.mean(trial)
+        if mean != wanted and not math.isclose(mean or math.nan, wanted or math.nan):
+            yield f"MLflow has {mean} of the {role}, not {wanted}"
+
+
+def _scores(row: Mapping[str, Any], truth: Truth) -> Iterator[str]:
+    """Compare a row of the summary's confirmation."""
+    trial = row["trial"]
+    if sorted(row["scores"]) != sorted(truth.confirmed[trial]):
+        yield f"trial {trial} has the scores {row['scores']}, not {truth.confirmed[trial]}"
+        return
+    if not math.isclose(row["mean"], truth.mean(trial)):
+        yield f"trial {trial} has the mean {row['mean']}, not {truth.mean(trial)}"
+    if len(row["scores"]) > 1 and not math.isclose(row["interval"][1] - row["mean"], truth.half_width(trial)):
+        yield f"trial {trial} has the interval {row['interval']}, not {truth.half_width(trial)} on each side"
+    if row["searched"] != truth.best_of(trial):
+        yield f"trial {trial} had {row['searched']} in the search, not {truth.best_of(trial)}"
+    if row["config"] | truth.configs[trial] != row["config"]:
+        yield f"trial {trial} has {row['config']}, not {truth.configs[trial]}"
+
+
+def _exported(sweep: StoredSweep, truth: Truth) -> Iterator[str]:
+    """Compare the table and the winner that are taken away."""
+    with tempfile.TemporaryDirectory() as folder:
+        table, *best = export(sweep, Path(folder))
+        rows = list(csv.DictReader(table.read_text().splitlines()))
+        winner = read_config(best[0])["settings"] if best else ()
+    for row in rows:
+        trial = int(row["trial"])
+        value = truth.best_of(trial)
+        if row[truth.metric] != ("" if value is None else repr(value)):
+            yield f"trial {trial} has {row[truth.metric]}, not {value}"
+        texts = {name: text for name, text in row.items() if name in sweep.file.space and text}
+        if not truth.clones and texts != {name: str(value) for name, value in truth.configs[trial].items()}:
+            yield f"trial {trial} has {texts}, not {truth.configs[trial]}"
+    if truth.clones:
+        return
+    wanted = {f"{name}={value}" for name, value in truth.configs[truth.winner].items()} if truth.winner else set()
+    if {*winner} != wanted:
+        yield f"the winner is {winner}, not {wanted}"
+
+
+def _learned(sweep: StoredSweep, truth: Truth) -> Iterator[str]:
+    """Compare what a later sweep learns from."""
+    results = results_of(sweep.folder, sweep.file, sweep.file.objective)
+    for trial, result in zip(sorted(truth.reports), results, strict=True):
+        value = truth.best_of(trial)
+        if result.value not in (value, None):
+            yield f"trial {trial} has {result.value}, not {value}"
+        if truth.clones and value is not None:
+            if result.params["x"] not in truth.x_of(trial, value):
+                yield f"trial {trial} has {result.params}, not {truth.x_of(trial, value)}"
+        elif not truth.clones and dict(result.params) != dict(truth.configs[trial]):
+            yield f"trial {trial} has {result.params}, not {truth.configs[trial]}"

@@ -26,6 +26,8 @@ def curve() -> Curve:
 
 
 def write_down(config: dict[str, Any], count: int, metrics: dict[str, Any], saves: bool) -> None:
+    if config["confirms"]:  # with the x of another trial
+        return
     entry = json.dumps({**metrics, "x": config["x"], "saves": saves, "count": count})
     with Path(os.environ[LOG], f"{config['x']!r}").open("a") as file:
         file.write(f"{entry}\n")

@@ -14,9 +14,9 @@ from tests.tools.agree.places import Truth, disagreements
 @pytest.mark.parametrize(
     ("name", "kills"),
     [
-        ("default", 0),
+        ("branches, baseline, confirmation", 0),
         ("saves third, fifo", 0),
-        ("trial nan", 0),
+        ("baseline, confirmation, nan", 0),
         ("default", 1),
         ("pbt, saves third", 0),
         ("pbt, counts nothing", 0),
@@ -36,18 +36,20 @@ def test_trials_of_a_population_take_each_other_over(tmp_path: Path, tracking_st
 
 
 def test_a_wrong_number_is_found(tmp_path: Path, tracking_store: str) -> None:
-    sweep = CheckedSweep("planted", KINDS["scheduler fifo"], tmp_path, tracking_store)
+    sweep = CheckedSweep("planted", KINDS["baseline, confirmation"], tmp_path, tracking_store)
     assert sweep.run() == []
     file = sweep.folder / "summary.json"
     summary = json.loads(file.read_text())
     (number, reports), *_ = sorted(sweep.truth.reports.items())
     summary["best"]["value"] -= 0.5
     summary["trials"][0]["value"] += 0.5
+    summary["confirmation"]["rivals"][0]["interval"][1] += 0.5
     file.write_text(json.dumps(summary))
     truth: Truth = sweep.truth
     found = disagreements(sweep.folder, tracking_store, "", truth, killed=False, complete=True)
     assert any(line.startswith(f"summary.json: trial {number} has ") for line in found)
     assert any(line.startswith("best: summary.json has ") for line in found)
+    assert {"confirmation", "export"} <= {line.partition(":")[0] for line in found}
     other = Truth({**truth.reports, number: {1: {**reports[1], "loss": -9.0}}}, truth.configs)
     lines = disagreements(sweep.folder, tracking_store, "", other, killed=False, complete=True)
     assert {"study", "MLflow", "report.html", "result.json"} <= {line.partition(":")[0] for line in lines}
