@@ -55,7 +55,10 @@ def test_another_refusal_is_not_taken_for_a_deletion(client: MlflowClient) -> No
     assert not internals.says_deleted(caught.value)
 
 
-def test_a_new_store_is_logged_by_this_logger(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_new_store_is_logged_by_this_logger(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("mlflow"), "propagate", True)  # MLflow 3.5 sets it to False
     with caplog.at_level(logging.INFO, internals.DATABASE_LOGGER):
         MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}").search_experiments()
     assert internals.DATABASE_LOGGER in {record.name for record in caplog.records}

@@ -183,7 +183,8 @@ dist.init_process_group("gloo", rank=0, world_size=1)
 del store
 dist.new_group([0])
 dist.barrier()
-listening = [entry.laddr for entry in psutil.Process().net_connections() if entry.status == "LISTEN"]
+entries = psutil.net_connections()  # psutil 5 has another name for those of a process
+listening = [entry.laddr for entry in entries if entry.pid == os.getpid() and entry.status == "LISTEN"]
 print({address.ip for address in listening}, port in {address.port for address in listening})
 """
 
