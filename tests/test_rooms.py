@@ -33,7 +33,7 @@ BUDGETS = {
     "plan": 1026,
     "sweep.policies": 804,
     "sweep.search": 1235,
-    "show": 3440,
+    "show": 3442,
     "sweep.record": 1320,
     "define": 1428,
     "group": 1850,

@@ -256,6 +256,9 @@ def predictor(checkpoint: Path) -> Answers:
     Raises:
         FileNotFoundError: There is no checkpoint in the folder.
     """
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # at the end of a sweep it would stand in the middle of the result
     return Answers(*load_model(checkpoint))
 
 
