@@ -26,10 +26,10 @@ from experiments.tune_bert import sample_settings
 from search_spaces.bert import BASELINE
 from tests.helpers.forking_ray import forking_ray
 from tests.helpers.host import Host
-from tests.helpers.team_server import PASSWORDS, Bucket, TeamServer, sign_in, team_server
+from tests.helpers.team_server import PASSWORDS, TeamServer, sign_in, team_server
 from tests.helpers.webhook import Webhook
 
-STARTERS = {"ray_here": "workers", "bucket": "processes", "team": "processes", "server": "processes"}
+STARTERS = {"ray_here": "workers", "team": "processes", "server": "processes"}
 """The marks that fixtures give: that of Ray, of an S3 store, of PostgreSQL, and of MLflow's server."""
 STARTS_A_PROCESS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
 """Python's audit events."""
@@ -145,16 +145,9 @@ def storage(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def bucket() -> Iterator[Bucket]:
-    bucket = Bucket()
-    yield bucket
-    bucket.close()
-
-
-@pytest.fixture(scope="session")
-def team(bucket: Bucket) -> Iterator[TeamServer]:
+def team() -> Iterator[TeamServer]:
     """The server with two users: ada logs to every experiment, the guest reads."""
-    with team_server(bucket) as server:
+    with team_server() as server:
         server.ask("/api/2.0/mlflow/experiments/create", {"name": "delivery"})
         yield server
 

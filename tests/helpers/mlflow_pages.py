@@ -196,10 +196,6 @@ class MlflowPages:
         for name in names:
             self.click(f"{_row(name)}//*[contains(@class, 'ag-selection-checkbox')]//input")
 
-    def select_all(self) -> None:
-        """Tick the box above the boxes of all runs."""
-        self.click("//input[@aria-label='Select all runs']")
-
     def compare(self, seconds: float = WITHIN_S) -> None:
         """Press Compare, and wait until the page that compares the selected runs has drawn them."""
         self.click("//*[@data-testid='runs-compare-button']")
@@ -242,29 +238,17 @@ class MlflowPages:
         """Turn to the table of the runs, or to their curves."""
         self.click(f"//label[.//input[@name='runs-view-mode'][@value='{view}']]")
 
-    def show_all(self) -> None:
-        """Have the curves of all runs drawn, and not those of the first ten."""
-        self.click("//*[@data-testid='experiment-view-runs-visibility-column-header']")
-        self.click("//*[@role='menuitemradio'][normalize-space()='Show all runs']")
-
     def charts(self, pattern: str) -> None:
         """Show the charts of the metrics whose names match a regular expression."""
         self.browser.find_element(By.XPATH, "//input[@placeholder='Search metric charts']").send_keys(pattern)
 
     def curves(self, metric: str) -> dict[str, list[list[float]]]:
         """Return what the chart of a metric draws: pairs of step and value by the name of the run."""
-        traces = self._traces(metric, "[trace.name, trace.x, trace.y]")
-        return {name: [list(point) for point in zip(x, y, strict=True)] for name, x, y in traces}
-
-    def drawn(self, metric: str) -> set[str]:
-        """Return the names of the runs in the chart of a metric."""
-        return set(self._traces(metric, "trace.name"))
-
-    def _traces(self, metric: str, what: str) -> list[Any]:
         card = f"//*[@data-testid='experiment-view-compare-runs-card'][.//h4[@title='{metric}']]"
         chart = self.browser.find_element(By.XPATH, f"{card}//*[contains(@class, 'js-plotly-plot')]")
-        traces: list[Any] = self.browser.execute_script(f"return arguments[0].data.map(trace => {what})", chart)
-        return traces
+        script = "return arguments[0].data.map(trace => [trace.name, trace.x, trace.y])"
+        traces = self.browser.execute_script(script, chart)
+        return {name: [list(point) for point in zip(x, y, strict=True)] for name, x, y in traces}
 
 
 def _row(run: str) -> str:

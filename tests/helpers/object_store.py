@@ -26,32 +26,38 @@ BUCKET = "sweeps"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "ada", "AWS_SECRET_ACCESS_KEY": "key", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
-class ObjectStore:
-    """A store with one empty bucket, at ``s3://sweeps`` for what is started inside :func:`object_store`."""
+class Bucket:
+    """A store of S3's language on this machine, moto's server in a thread, with one bucket."""
 
-    address = f"s3://{BUCKET}/results"
-
-    def __init__(self) -> None:
+    def __init__(self, name: str, key: str, secret: str) -> None:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it prints each request
         self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         self._server.start()
-        _, port = self._server.get_host_and_port()
-        self.proxy = FaultyProxy(port)
-        self.variables = {**CREDENTIALS, "AWS_ENDPOINT_URL": self.proxy.address}
-        self.client: Any = boto3.client(
-            "s3",
-            endpoint_url=f"http://127.0.0.1:{port}",
-            region_name="us-east-1",
-            aws_access_key_id="ada",
-            aws_secret_access_key="key",
-        )
-        self.client.create_bucket(Bucket=BUCKET)
+        _, self.port = self._server.get_host_and_port()
+        self.name, self.address = name, f"http://127.0.0.1:{self.port}"
+        self.credentials = {"AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": secret}
+        ids = {"aws_access_key_id": key, "aws_secret_access_key": secret}
+        self.client: Any = boto3.client("s3", endpoint_url=self.address, region_name="us-east-1", **ids)
+        self.client.create_bucket(Bucket=name)
 
     def objects(self, prefix: str = "") -> dict[str, int]:
         """Size in bytes of each object, by name, without the empty ones that stand for folders."""
-        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
         found = {entry["Key"]: entry["Size"] for page in pages for entry in page.get("Contents", [])}
         return {name.removeprefix(prefix): size for name, size in found.items() if not name.endswith("/")}
+
+    def close(self) -> None:
+        with redirect_stderr(io.StringIO()):
+            self._server.stop()
+
+
+class ObjectStore(Bucket):
+    """A store with one empty bucket, at ``s3://sweeps`` for what is started inside :func:`object_store`."""
+
+    def __init__(self) -> None:
+        super().__init__(BUCKET, "ada", "key")
+        self.proxy, self.address = FaultyProxy(self.port), f"s3://{BUCKET}/results"
+        self.variables = {**CREDENTIALS, "AWS_ENDPOINT_URL": self.proxy.address}
 
     def read(self, name: str) -> bytes:
         content: bytes = self.client.get_object(Bucket=BUCKET, Key=name)["Body"].read()
@@ -81,8 +87,7 @@ class ObjectStore:
 
     def close(self) -> None:
         self.proxy.close()
-        with redirect_stderr(io.StringIO()):
-            self._server.stop()
+        super().close()
 
 
 @contextmanager

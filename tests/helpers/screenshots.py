@@ -25,7 +25,7 @@ from gaudi_tune.show.trackers.records import CONFIGURATION
 from tests.helpers import tutorial
 from tests.helpers.mlflow_pages import MlflowPages, chromium, resize
 from tests.helpers.mlflow_server import Server
-from tests.helpers.team_server import PASSWORDS, Bucket, sign_in, team_server
+from tests.helpers.team_server import PASSWORDS, sign_in, team_server
 
 EXPERIMENT, METRIC = "resnet50", "val_accuracy"
 SWEEPS = {"by-chance": ("--search", "random", "--num-samples", "4"), "by-tpe": ("--num-samples", "12")}
@@ -59,15 +59,11 @@ def main() -> None:
 
 def of_mlflow(folder: Path) -> None:
     """Start the server, run two sweeps, and take the pictures."""
-    bucket = Bucket()
-    try:
-        with pytest.MonkeyPatch.context() as patch, team_server(bucket) as server:
-            sign_in(patch, "ada", PASSWORDS["ada"])
-            for name, options in SWEEPS.items():
-                sweep(server.uri, "--name", name, *options)
-            take_pictures(server.uri, folder)
-    finally:
-        bucket.close()
+    with pytest.MonkeyPatch.context() as patch, team_server() as server:
+        sign_in(patch, "ada", PASSWORDS["ada"])
+        for name, options in SWEEPS.items():
+            sweep(server.uri, "--name", name, *options)
+        take_pictures(server.uri, folder)
 
 
 def sweep(uri: str, *options: str) -> None:
@@ -116,16 +112,8 @@ def of_seeds(folder: Path) -> None:
     """Run a sweep whose seeds differ, and group the trials that confirm its winner and its baseline."""
     with tempfile.TemporaryDirectory() as work, tempfile.TemporaryDirectory() as profile:
         (Path(work) / "small.py").write_text(SEEDS_DIFFER)
-        options = [
-            "--num-samples",
-            "6",
-            "--epochs",
-            "4",
-            "--confirm",
-            "1",
-            "--tracking-uri",
-            f"sqlite:///{work}/mlflow.db",
-        ]
+        options = ["--num-samples", "6", "--epochs", "4", "--confirm", "1"]
+        options += ["--tracking-uri", f"sqlite:///{work}/mlflow.db"]
         environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
         subprocess.run([sys.executable, "small.py", *options], cwd=work, env=environment, check=True)
         server = Server(Path(work))

@@ -9,14 +9,10 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import boto3
 import mlflow
 import psutil
 import pytest
@@ -24,9 +20,9 @@ from mlflow.utils.rest_utils import MlflowHostCreds, http_request
 
 from gaudi_tune.define.options import PROJECT_ROOT
 from tests.helpers.deliveries import free_port
+from tests.helpers.object_store import Bucket
 
 SCRIPT = PROJECT_ROOT / "mlflow" / "server.sh"
-BUCKET = "team"
 PASSWORDS = {"ada": "password-of-ada", "guest": "password-of-guest"}
 """Those of the users beside the administrator: ada logs to every experiment, the guest reads."""
 
@@ -65,49 +61,11 @@ def python_for_other_users() -> dict[str, str]:
     return {"SERVER_PYTHON": sys.executable, "SERVER_USER": "root"}
 
 
-class Bucket:
-    """An S3-compatible store with one bucket: moto's server, in a process of its own."""
-
-    def __init__(self) -> None:
-        self.port = free_port()
-        self.address = f"http://127.0.0.1:{self.port}"
-        self.credentials = {"AWS_ACCESS_KEY_ID": "team", "AWS_SECRET_ACCESS_KEY": "secret-of-the-bucket"}
-        command = [sys.executable, "-m", "moto.server", "-p", str(self.port)]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_until(self._answers, 60, "the S3 store did not start")
-        self.client: Any = boto3.client(
-            "s3",
-            endpoint_url=self.address,
-            region_name="us-east-1",
-            aws_access_key_id=self.credentials["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=self.credentials["AWS_SECRET_ACCESS_KEY"],
-        )
-        self.client.create_bucket(Bucket=BUCKET)
-
-    def _answers(self) -> bool:
-        assert self.process.poll() is None, "the S3 store (moto[s3] of the extra 'test') has ended"
-        try:
-            urllib.request.urlopen(self.address, timeout=1)
-        except urllib.error.HTTPError:
-            return True
-        except OSError:
-            return False
-        return True
-
-    def objects(self) -> dict[str, int]:
-        """Size in bytes of each object, by name."""
-        listed = self.client.list_objects_v2(Bucket=BUCKET).get("Contents", [])
-        return {entry["Key"]: entry["Size"] for entry in listed}
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
 class TeamServer:
     """A server of mlflow/server.sh, in a folder and on a port of its own."""
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self) -> None:
+        self.bucket = Bucket("team", "team", "secret-of-the-bucket")
         # Not pytest's folder, which PostgreSQL's user may not enter; and a short path, for PostgreSQL's socket.
         self.folder = Path(tempfile.mkdtemp(prefix="team-"))
         self.folder.chmod(0o711)
@@ -117,12 +75,12 @@ class TeamServer:
         self.log = self.folder / "log"
         self.environment = {
             **os.environ,
-            **bucket.credentials,
+            **self.bucket.credentials,
             **python_for_other_users(),
             "MLFLOW_PORT": str(self.port),
             "MLFLOW_WORKERS": "1",
-            "MLFLOW_ARTIFACTS_DESTINATION": f"s3://{BUCKET}/artifacts",
-            "MLFLOW_S3_ENDPOINT_URL": bucket.address,
+            "MLFLOW_ARTIFACTS_DESTINATION": f"s3://{self.bucket.name}/artifacts",
+            "MLFLOW_S3_ENDPOINT_URL": self.bucket.address,
         }
         self.process: psutil.Popen | None = None
 
@@ -207,12 +165,13 @@ class TeamServer:
             self.process.wait(60)
             assert not self.postmaster.exists(), "PostgreSQL was left behind"
         shutil.rmtree(self.folder)
+        self.bucket.close()
 
 
 @contextmanager
-def team_server(bucket: Bucket) -> Iterator[TeamServer]:
+def team_server() -> Iterator[TeamServer]:
     """A server that runs, and that its users can log to."""
-    server = TeamServer(bucket)
+    server = TeamServer()
     try:
         print(f"the server answered after {server.start():.1f} s", flush=True)
         server.invite()

@@ -134,14 +134,8 @@ def test_a_scripts_own_imports_but_ray_and_habana_are_left_to_a_server(
 @pytest.mark.own_ray
 def test_data_that_cannot_be_used_ends_the_command_and_the_ray_that_was_begun(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory() as rays:  # a short path, as Ray's sockets need it
-        command = [
-            sys.executable,
-            "experiments/tune_bert.py",
-            "--data",
-            str(tmp_path),
-            "--storage",
-            str(tmp_path / "new"),
-        ]
+        options = ["--data", str(tmp_path), "--storage", str(tmp_path / "new")]
+        command = [sys.executable, "experiments/tune_bert.py", *options]
         done = subprocess.run(
             command,
             cwd=PROJECT_ROOT, capture_output=True, text=True, check=False, env={**os.environ, "RAY_TMPDIR": rays},

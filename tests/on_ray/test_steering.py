@@ -1,105 +1,25 @@
-"""A real sweep that a person steers from its page while it runs."""
+"""What a person asks of a sweep while it runs; a whole sweep is steered in tests/docs/test_agents.py."""
 
 from __future__ import annotations
 
 import json
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from ray import tune
 
 from gaudi_tune import SweepError, SweepOptions
-from gaudi_tune.cli.run import dry_run_lines
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.sweep.policies.stopping import StoppingRules
 from gaudi_tune.sweep.record.events import TrialBegan, TrialsAsked
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
-from tests.helpers.page_client import PageClient
 from tests.helpers.quadratic import QUADRATIC
 
 PLAIN = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
-
-
-class Steered(NamedTuple):
-    """What came of the sweep that was steered."""
-
-    run: SweepRun
-    folder: Path
-    waited: int
-    """The trial that waited at a rung when it was stopped."""
-    ran: int
-    """The one that ran."""
-    answers: list[dict[str, str]]
-    summary: dict[str, Any]
-    """summary.json."""
-    page: PageClient
-
-
-@pytest.fixture(scope="module")
-def steered(ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Steered:
-    storage = tmp_path_factory.mktemp("steered")
-    options = SweepOptions(
-        name="steered", storage=storage, device="cpu", num_samples=10, epochs=6, settings=("seconds=0.4",)
-    )
-    run = (tuner := SweepTuner(make_plan(PLAIN, options))).run
-
-    def steer() -> tuple[int, int, list[dict[str, str]], PageClient]:
-        while run.page.address is None:
-            time.sleep(0.05)
-        page = PageClient(run.page.address)
-        (waited, *_) = page.until(lambda page: page.with_status("paused"))
-        answers = [page.ask(do="stop", trial=waited)]
-        page.until(lambda page: page.trials[waited]["status"] == "stopped early")
-        (ran, *_) = page.until(  # not one that may have ended before it is to be stopped
-            lambda page: [number for number in page.with_status("running") if (page.trials[number]["step"] or 0) < 4]
-        )
-        answers.append(page.ask(do="stop", trial=ran))
-        answers += [page.ask(do="try", config={"x": "7"}), page.ask(do="try", config={"x": "0.25"})]
-        page.until(lambda page: any(trial["params"]["x"] == 0.25 for trial in page.trials.values()))
-        answers += [page.ask(do="add", trials=40), page.ask(do="end")]
-        page.until(lambda page: not page.head["running"])
-        return waited, ran, answers, page
-
-    with ThreadPoolExecutor() as thread:
-        steering = thread.submit(steer)
-        tuner.fit()
-        waited, ran, answers, page = steering.result()
-    folder = storage / "steered"
-    return Steered(run, folder, waited, ran, answers, json.loads((folder / "summary.json").read_text()), page)
-
-
-def test_a_trial_that_runs_or_waits_is_stopped_and_keeps_its_checkpoint(steered: Steered) -> None:
-    for number in (steered.waited, steered.ran):
-        trial = steered.run.state.trials[number]
-        assert (trial.status, trial.reason) == ("stopped early", "stopped by hand")
-        assert any((steered.folder / saved.place / "epoch.txt").is_file() for saved in trial.checkpoints)
-
-
-def test_a_configuration_is_tried_next_if_it_is_of_the_space(steered: Steered) -> None:
-    _, _, wrong, right, *_ = steered.answers
-    assert wrong["error"] == "x=7.0 is not in its range, -1 to 1; give a value inside, such as 0"
-    assert right["done"] == "next: x=0.25"
-    assert [trial.config["x"] for trial in steered.run.state.searched].count(0.25) == 1
-
-
-def test_the_sweep_ends_with_the_trials_that_it_had_and_all_of_it_is_on_disk(steered: Steered) -> None:
-    summary, begun = steered.summary, len(steered.run.state.searched)
-    assert begun < 20  # of 50
-    assert summary["complete"]
-    assert sum(summary["counts"].values()) == begun
-    stops = [f"stop trial-{number:03d}" for number in (steered.waited, steered.ran)]
-    asked = [*stops, "try x=0.25", "add 40 trials", "end after the running trials"]
-    assert [entry["what"] for entry in summary["steered"]] == asked
-    assert [line.partition("  ")[2] for line in steered.page.head["steered"]] == asked
-    assert steered.page.head["state"] == "complete"
-    resumed = SweepOptions(resume="steered", storage=steered.folder.parent)
-    assert dry_run_lines(make_plan(PLAIN, resumed))[0].startswith(f"all {begun} trials have ended")
 
 
 @pytest.fixture
@@ -176,6 +96,7 @@ def test_wanted_configurations_never_proposed_are_kept(run: SweepRun, tmp_path: 
         ({"trial": 1}, "not a request that a sweep knows"),
         ({"do": "try", "config": {}}, "x: every trial needs a value; give one in its range, -1 to 1"),
         ({"do": "try", "config": {"x": "", "y": 1}}, "y: no such hyperparameter is searched; there are x"),
+        ({"do": "try", "config": {"x": "7"}}, "x=7.0 is not in its range, -1 to 1; give a value inside, such as 0"),
         ({"do": "try", "config": {"x": "far"}}, "x must be a valid number, but got 'far'; its range is -1 to 1"),
     ],
 )

@@ -27,7 +27,7 @@ from gaudi_tune.show.trackers.records import SWEEP, BeginRun, LogFiles, Update
 from gaudi_tune.show.trackers.store import check_registry, check_tracking
 from tests.helpers.deliveries import check_delivered, deliver, free_port, outbox_in, records_of
 from tests.helpers.model_sweeps import Sweep, make_checkpoint
-from tests.helpers.team_server import PASSWORDS, Bucket, TeamServer, sign_in, wait_until
+from tests.helpers.team_server import PASSWORDS, TeamServer, sign_in, wait_until
 
 pytestmark = pytest.mark.usefixtures("ada")
 
@@ -40,7 +40,7 @@ def run_named(uri: str, name: str, experiment: str = "delivery") -> Run:
 
 
 def test_a_sweep_arrives_and_its_checkpoint_is_on_s3(
-    team: TeamServer, bucket: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    team: TeamServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     checkpoint = tmp_path / "whole" / "trial-001" / "checkpoint_000000"
     checkpoint.mkdir(parents=True)
@@ -55,7 +55,7 @@ def test_a_sweep_arrives_and_its_checkpoint_is_on_s3(
     trial = run_named(team.uri, "whole-0").info
     assert trial.artifact_uri.startswith("mlflow-artifacts:")
     name = f"artifacts/{trial.experiment_id}/{trial.run_id}/artifacts/checkpoint/weights.pt"
-    assert bucket.objects()[name] == 300_000
+    assert team.bucket.objects()[name] == 300_000
     fetched = MlflowClient(team.uri).download_artifacts(trial.run_id, "checkpoint/weights.pt", str(tmp_path))
     assert Path(fetched).read_bytes() == b"w" * 300_000
     assert run_named(team.uri, "whole").info.status == "FINISHED"

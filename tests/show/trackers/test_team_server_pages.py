@@ -91,15 +91,3 @@ def test_trials_of_one_configuration_are_a_group_that_has_the_mean_of_their_last
     assert {name: float(score) for name, score in shown.items()} == pytest.approx(
         {f"search {number}": mean for number, mean in enumerate(means)}
     )
-
-
-def test_sorted_by_a_metric_trials_are_ranked_and_their_curves_drawn(pages: MlflowPages) -> None:
-    pages.sort_by("score")
-    pages.search("params.batch_size = '8' and attributes.run_name LIKE 'search-%'")
-    pages.wait(lambda _: pages.runs() == ["search-3", "search-0"], "the trials that were searched for, the best first")
-    pages.turn_to("CHART")
-    losses = {
-        NAMES[number]: [[epoch, values_of(number, epoch)["loss"]] for epoch in range(1, EPOCHS + 1)]
-        for number in (0, 3)
-    }
-    pages.wait(lambda _: pages.curves("loss") == losses, f"the curves {losses}")

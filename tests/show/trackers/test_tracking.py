@@ -33,25 +33,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.kill()
 
 
-def test_a_server_that_is_killed_and_comes_back_has_everything_once(server: Server, tmp_path: Path) -> None:
-    folder = tmp_path / "killed"
-    folder.mkdir()
-    outbox = Outbox(folder)
-    sender = Sender(server.uri, outbox)
-    sender.start()
-    records = records_of("killed", server.uri)
-    for number, record in enumerate(records):
-        outbox.put(record)
-        if number == 6:
-            time.sleep(2)  # some of it is delivered
-            server.kill()
-    assert outbox.waiting
-    server.start()
-    sender.close()
-    assert not outbox.waiting
-    check_delivered(server.uri, "killed")
-
-
 def test_a_command_delivers_the_rest_of_a_sweep(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,6 +29,15 @@ def test_every_place_has_the_numbers_that_the_loops_wrote_down(
     assert "has saved no checkpoint" not in caplog.text  # not even where the first two reports come without one
 
 
+def test_a_trial_that_waits_is_stopped_by_hand_and_keeps_its_checkpoint(tmp_path: Path, tracking_store: str) -> None:
+    sweep = CheckedSweep("stopped", KINDS["stopped by hand"], tmp_path, tracking_store)
+    assert sweep.run() == []
+    summary = json.loads((sweep.folder / "summary.json").read_text())
+    assert [entry["what"] for entry in summary["steered"]] == ["stop trial-002"]
+    assert (summary["trials"][1]["status"], summary["trials"][1]["at"]) == ("stopped early", 1)
+    assert [*(sweep.folder / "trial-002").glob("checkpoint_*/state.json")]
+
+
 def test_trials_of_a_population_take_each_other_over(tmp_path: Path, tracking_store: str) -> None:
     sweep = CheckedSweep("population", KINDS["pbt"], tmp_path, tracking_store)
     assert sweep.run() == []

@@ -48,7 +48,7 @@ from gaudi_tune.sweep.record.sweep_state import SweepState
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from tests.helpers.deliveries import free_port
 from tests.helpers.sleeping import EPOCHS, SLEEPING
-from tests.helpers.team_server import PASSWORDS, Bucket, sign_in, team_server
+from tests.helpers.team_server import PASSWORDS, sign_in, team_server
 
 ONE_WAY_S = 0.05
 METRICS = ("score", "train_loss", "val_loss", "val_accuracy", "lr", "samples_per_second")
@@ -71,13 +71,9 @@ def main() -> None:
     medians: dict[str, tuple[float, float]] = {}
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         medians["sqlite"] = both(f"sqlite:///{folder}/mlflow.db", Path(folder) / "sqlite", asked)
-        bucket = Bucket()
-        try:
-            with team_server(bucket) as server, far_away(server.port) as uri:
-                sign_in(patch, "ada", PASSWORDS["ada"])
-                medians["server"] = both(uri, Path(folder) / "server", asked)
-        finally:
-            bucket.close()
+        with team_server() as server, far_away(server.port) as uri:
+            sign_in(patch, "ada", PASSWORDS["ada"])
+            medians["server"] = both(uri, Path(folder) / "server", asked)
     table = Table("MLflow", "this project", "Ray's callback", "times", box=None, pad_edge=False)
     for where, (ours, rays) in medians.items():
         table.add_row(where, f"{ours:.3f} ms", f"{rays:.1f} ms", f"{rays / ours:.0f}")

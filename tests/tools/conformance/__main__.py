@@ -266,24 +266,8 @@ def lay_out_reviews(folder: Path) -> tuple[list[str], dict[str, str]]:
     from datasets.packaged_modules.parquet.parquet import Parquet
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
-    words = [
-        "the",
-        "food",
-        "was",
-        "very",
-        "good",
-        "bad",
-        "slow",
-        "friendly",
-        "cold",
-        "great",
-        "never",
-        "again",
-        "place",
-        "staff",
-        "and",
-        "i",
-    ]
+    words = ["the", "food", "was", "very", "good", "bad", "slow", "friendly", "cold", "great", "never", "again"]
+    words += ["place", "staff", "and", "i"]
     home, revision = folder / "hf", "0" * 40
     model = home / "hub" / "models--bert-base-cased"
     snapshot = model / "snapshots" / revision
