@@ -20,7 +20,7 @@ MAX_SECONDS = 1e10
 """Most seconds in a report: 317 years. Sums of larger numbers may be infinite."""
 
 
-def check_metrics(metrics: Mapping[str, Any], objectives: Sequence[str], unit: str) -> None:
+def check_metrics(metrics: Mapping[str, Any], objectives: Sequence[str], unit: str, told: float = 0) -> None:
     """Check that schedulers, searcher and device time can calculate with a report.
 
     A report that they cannot use would end the whole sweep in Tune's process, and end it again at each resume. Here it
@@ -30,6 +30,7 @@ def check_metrics(metrics: Mapping[str, Any], objectives: Sequence[str], unit: s
         metrics: What the train loop reported.
         objectives: The metrics that the report must have, as numbers.
         unit: What the budget counts, "epoch" or "step".
+        told: How many of these the trial has reported before; 0 if none.
 
     Raises:
         WorkerRaisedError: The message names the entry, its value and the fix.
@@ -43,35 +44,40 @@ def check_metrics(metrics: Mapping[str, Any], objectives: Sequence[str], unit: s
             raise unusable_report(
                 f"{metric!r}, which the experiment asks for, must be a number, but this one has {shown}"
             )
-    if unit in metrics and not (isinstance(metrics[unit], Real) and 0 < float(metrics[unit]) <= MAX_PROGRESS):
-        raise unusable_report(
-            f"{unit!r} must be the {unit}s finished, a finite number above 0, but this one has "
-            f"{short_repr(metrics[unit])}; "
-            f"report {unit} + 1 where the loop counts from 0, or leave {unit!r} out: reports are counted then"
-        )
+    _check_progress(unit, metrics.get(unit, max(1, told)), told)
     for name, value in metrics.items():
         if name == names.OURS or name.startswith(names.PREFIX):
             raise unusable_report(f"{name!r} is a name that the sweep sets itself; report it under another name")
-        if name.startswith(names.CONSTRAINT_PREFIX) and not isinstance(value, Real):
-            raise unusable_report(
-                f"{name!r} must be a number, above 0 where it is violated, but this one has {short_repr(value)}; "
-                f"leave it out where it is not known"
-            )
         if name in names.TIME_METRICS and not (isinstance(value, Real) and abs(float(value)) <= MAX_SECONDS):
             raise unusable_report(
                 f"{name!r} is read as a time, and must be a finite number of seconds, but this one has "
                 f"{short_repr(value)}; leave it out where it is not known, or give it another name"
             )
-        if name in (*names.DEVICE_COUNTS, *COUNTED_BY_TUNE) and not isinstance(value, Real):
+        is_counted = name in (*names.DEVICE_COUNTS, *COUNTED_BY_TUNE) or name.startswith(names.CONSTRAINT_PREFIX)
+        if is_counted and not isinstance(value, Real):
             shown = short_repr(value)
-            raise unusable_report(f"{name!r} is counted, and must be a number, but this one has {shown}; rename it")
+            raise unusable_report(
+                f"{name!r} must be a number, but this one has {shown}; leave it out where it is not known, or rename it"
+            )
+
+
+def _check_progress(unit: str, value: Any, told: float) -> None:
+    """Check how many epochs or steps a report counts, where ``told`` is the number of the one before it."""
+    if not (isinstance(value, Real) and 0 < float(value) <= MAX_PROGRESS):
+        raise unusable_report(
+            f"{unit!r} must be the {unit}s finished, a finite number above 0, but this one has {short_repr(value)}; "
+            f"report {unit} + 1 where the loop counts from 0, or leave {unit!r} out: reports are counted then"
+        )
+    if float(value) < told:
+        raise unusable_report(
+            f"{unit!r} must not fall, but {value} follows {told}; have a loop count on that continues from a "
+            f"checkpoint or begins another round, or leave {unit!r} out: reports are counted then"
+        )
 
 
 def _missing(metric: str, reported: Sequence[str]) -> str:
     """Return a message that a metric is missing, and the name that may have been meant instead."""
-    guesses = get_close_matches(metric, reported, n=1, cutoff=0.5)
-    if not guesses and len(reported) == 1:
-        guesses = [reported[0]]
+    guesses = get_close_matches(metric, reported, n=1, cutoff=0.5) or (reported if len(reported) == 1 else ())
     fix = f"did you mean metric={guesses[0]!r}? Else" if guesses else "give the Experiment the metric that is meant, or"
     return (
         f"the experiment asks for {metric!r}, and the report has {', '.join(reported) or 'nothing'}; {fix} have the "

@@ -63,6 +63,8 @@ class WarmTrainable(tune.Trainable):
     """How many reports earlier the loop had written what that checkpoint has."""
     _behind: int
     """How many reports earlier the loop had written what a checkpoint would have now."""
+    _told: float
+    """The epoch or step that the loop has reported last since its workers began the trial; 0 if it reports none."""
     _written_progress: int
     """Epochs or steps that the trial had trained at the report that came with what a checkpoint would have now."""
     _written_metrics: Mapping[str, Any]
@@ -191,6 +193,7 @@ class WarmTrainable(tune.Trainable):
         if self._checkpoint is not None:
             self._choose_checkpoint(Path(self._checkpoint), self._saved_at)
         self._prefer_what_was_saved_between_reports()
+        self._told = 0
         config = {names.CONFIRMS: 0, **self.settings, **self.trial_config, **self._place.settings}
         try:
             environment = dict(self.environment_of(config))
@@ -212,7 +215,7 @@ class WarmTrainable(tune.Trainable):
             self._saved_at = self._saved_behind = 0  # the loop has ignored its checkpoint and begun again
         if not self._saved_at:
             self._from_0 = report["metrics"].get(self._unit) == 0
-        self._check_report(report)
+        self._check_report(report, self._written_progress if self._saved_at else 0)
         repeated_s = time.monotonic() - ordered_at
         first_step_s = report["metrics"].get(names.FIRST_STEP_AT, ordered_at_clock + ready_s) - ordered_at_clock
         # The first step is timed by the worker's clock, which may differ from this one or have been set.
@@ -252,8 +255,8 @@ class WarmTrainable(tune.Trainable):
             self._note_awaited(None)
         return report
 
-    def _check_report(self, report: dict[str, Any]) -> dict[str, Any]:
-        """Return the report, counted from 1, if the sweep can use it.
+    def _check_report(self, report: dict[str, Any], continued_at: int = 0) -> dict[str, Any]:
+        """Return the report, counted from 1, if the sweep can use it. One that does not say its epoch has the last one.
 
         Raises:
             WorkerRaisedError: The sweep cannot use it.
@@ -262,7 +265,9 @@ class WarmTrainable(tune.Trainable):
             metrics, self._behind = report["metrics"], report.get("behind", 0)
             if self._from_0 and isinstance(metrics.get(self._unit), Real):
                 metrics[self._unit] += 1
-            check_metrics(metrics, self.objectives, self._unit)
+            check_metrics(metrics, self.objectives, self._unit, self._told or continued_at)
+            if told := metrics.get(self._unit, self._told):
+                self._told = metrics[self._unit] = told
         return report
 
     @property
@@ -370,7 +375,7 @@ class WarmTrainable(tune.Trainable):
         self.trial_config, self._checkpoint, self._losses, self._trained_s = config, None, 0, 0.0
         self._started = self._workers_used = self._from_0 = False
         self._saved_at = self._saved_behind = self._behind = self._written_progress = 0
-        self._written_metrics = {}
+        self._told, self._written_metrics = 0, {}
         self._place, self._next_place = self._usual_place, None
 
 

@@ -58,6 +58,13 @@ def test_a_metric_that_is_not_reported_is_looked_for_among_those_that_are(report
     assert f"the experiment asks for 'accuracy', and the report {fix}" in str(raised.value)
 
 
+def test_a_count_must_not_fall() -> None:
+    check_metrics({"epoch": 3}, [], names.EPOCH, 3)
+    check_metrics({}, [], names.EPOCH, 3)
+    with pytest.raises(WorkerRaisedError, match="'epoch' must not fall, but 1 follows 3; have a loop count on"):
+        check_metrics({"epoch": 1}, [], names.EPOCH, 3)
+
+
 def test_steps_of_a_budget_count_from_1() -> None:
     check_metrics({"epoch": 0.0, "step": 10}, [], names.STEP)
     with pytest.raises(WorkerRaisedError, match=r"'step' must be the steps finished, .* 0; report step"):

@@ -25,8 +25,10 @@ class Curve:
     """How many reports an epoch has."""
     from_0: bool = False
     """Whether it counts epochs from 0."""
-    counts: bool = True
-    """Whether it reports epochs at all."""
+    says: Literal["each", "second", "none"] = "each"
+    """Which reports say the epoch."""
+    forgets: bool = False
+    """Whether it counts epochs anew where a trial continues."""
 
     def loss(self, config: dict[str, Any], report: int) -> float:
         """Return a report's loss: it falls, and goes up and down on the way, in a confirmation with each seed."""
@@ -52,7 +54,9 @@ class Curve:
             metrics = {"loss": loss, "epoch": epoch, "error": abs(config["x"]) + loss, "test_loss": loss + 1}
             if strikes and report == 3 and self.mishap == "done":
                 metrics["done"] = True
-            if not self.counts:
+            if self.forgets:
+                metrics["epoch"] -= done // self.each
+            if self.says == "none" or (self.says == "second" and report % 2):
                 del metrics["epoch"]
             yield metrics, self._is_saved(report, loss, losses)
             losses.append(loss)

@@ -92,9 +92,14 @@ class Truth:
 
     def epochs_of(self, trial: int, value: float) -> set[int]:
         """Return the epochs, from 1, in which a trial reported a value."""
-        reports = self.reports[trial]
-        from_0 = reports[min(reports)].get("epoch") == 0 if reports else False
-        return {int(one.get("epoch", one["count"])) + from_0 for one in reports.values() if one[self.metric] == value}
+        found, epoch = set(), 0
+        reports = [report for _, report in sorted(self.reports[trial].items())]
+        from_0 = bool(reports) and reports[0].get("epoch") == 0
+        for report in reports:  # one that does not say its epoch has the last one, or its own number
+            epoch = report["epoch"] + from_0 if "epoch" in report else epoch
+            if report[self.metric] == value:
+                found.add(int(epoch or report["count"]))
+        return found
 
 
 def disagreements(folder: Path, uri: str, printed: str, truth: Truth, *, killed: bool, complete: bool) -> list[str]:

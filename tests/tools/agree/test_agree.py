@@ -20,6 +20,8 @@ from tests.tools.agree.places import Truth, disagreements
         ("default", 1),
         ("pbt, saves third", 0),
         ("pbt, counts nothing", 0),
+        ("counts in every second report", 0),
+        ("counts anew", 0),
     ],
 )
 def test_every_place_has_the_numbers_that_the_loops_wrote_down(
