@@ -20,7 +20,7 @@ MAX_SECONDS = 1e10
 """Most seconds in a report: 317 years. Sums of larger numbers may be infinite."""
 
 
-def check_metrics(metrics: Mapping[str, Any], objectives: Sequence[str], unit: str, told: float = 0) -> None:
+def check_metrics(metrics: Mapping[str, Any], objectives: Sequence[str], unit: str, progress: float = 0) -> None:
     """Check that schedulers, searcher and device time can calculate with a report.
 
     A report that they cannot use would end the whole sweep in Tune's process, and end it again at each resume. Here it
@@ -30,7 +30,7 @@ def check_metrics(metrics: Mapping[str, Any], objectives: Sequence[str], unit: s
         metrics: What the train loop reported.
         objectives: The metrics that the report must have, as numbers.
         unit: What the budget counts, "epoch" or "step".
-        told: How many of these the trial has reported before; 0 if none.
+        progress: How many of these the trial has reported before; 0 if none.
 
     Raises:
         WorkerRaisedError: The message names the entry, its value and the fix.
@@ -44,7 +44,7 @@ def check_metrics(metrics: Mapping[str, Any], objectives: Sequence[str], unit: s
             raise unusable_report(
                 f"{metric!r}, which the experiment asks for, must be a number, but this one has {shown}"
             )
-    _check_progress(unit, metrics.get(unit, max(1, told)), told)
+    _check_progress(unit, metrics.get(unit, max(1, progress)), progress)
     for name, value in metrics.items():
         if name == names.OURS or name.startswith(names.PREFIX):
             raise unusable_report(f"{name!r} is a name that the sweep sets itself; report it under another name")
@@ -61,16 +61,16 @@ def check_metrics(metrics: Mapping[str, Any], objectives: Sequence[str], unit: s
             )
 
 
-def _check_progress(unit: str, value: Any, told: float) -> None:
-    """Check how many epochs or steps a report counts, where ``told`` is the number of the one before it."""
+def _check_progress(unit: str, value: Any, progress: float) -> None:
+    """Check how many epochs or steps a report counts, where ``progress`` is the number of the one before it."""
     if not (isinstance(value, Real) and 0 < float(value) <= MAX_PROGRESS):
         raise unusable_report(
             f"{unit!r} must be the {unit}s finished, a finite number above 0, but this one has {short_repr(value)}; "
             f"report {unit} + 1 where the loop counts from 0, or leave {unit!r} out: reports are counted then"
         )
-    if float(value) < told:
+    if float(value) < progress:
         raise unusable_report(
-            f"{unit!r} must not fall, but {value} follows {told}; have a loop count on that continues from a "
+            f"{unit!r} must not fall, but {value} follows {progress}; have a loop count on that continues from a "
             f"checkpoint or begins another round, or leave {unit!r} out: reports are counted then"
         )
 

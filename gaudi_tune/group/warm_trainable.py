@@ -63,7 +63,7 @@ class WarmTrainable(tune.Trainable):
     """How many reports earlier the loop had written what that checkpoint has."""
     _behind: int
     """How many reports earlier the loop had written what a checkpoint would have now."""
-    _told: float
+    _progress: float
     """The epoch or step that the loop has reported last since its workers began the trial; 0 if it reports none."""
     _written_progress: int
     """Epochs or steps that the trial had trained at the report that came with what a checkpoint would have now."""
@@ -193,7 +193,7 @@ class WarmTrainable(tune.Trainable):
         if self._checkpoint is not None:
             self._choose_checkpoint(Path(self._checkpoint), self._saved_at)
         self._prefer_what_was_saved_between_reports()
-        self._told = 0
+        self._progress = 0
         config = {names.CONFIRMS: 0, **self.settings, **self.trial_config, **self._place.settings}
         try:
             environment = dict(self.environment_of(config))
@@ -265,9 +265,9 @@ class WarmTrainable(tune.Trainable):
             metrics, self._behind = report["metrics"], report.get("behind", 0)
             if self._from_0 and isinstance(metrics.get(self._unit), Real):
                 metrics[self._unit] += 1
-            check_metrics(metrics, self.objectives, self._unit, self._told or continued_at)
-            if told := metrics.get(self._unit, self._told):
-                self._told = metrics[self._unit] = told
+            check_metrics(metrics, self.objectives, self._unit, self._progress or continued_at)
+            if progress := metrics.get(self._unit, self._progress):
+                self._progress = metrics[self._unit] = progress
         return report
 
     @property
@@ -375,7 +375,7 @@ class WarmTrainable(tune.Trainable):
         self.trial_config, self._checkpoint, self._losses, self._trained_s = config, None, 0, 0.0
         self._started = self._workers_used = self._from_0 = False
         self._saved_at = self._saved_behind = self._behind = self._written_progress = 0
-        self._told, self._written_metrics = 0, {}
+        self._progress, self._written_metrics = 0, {}
         self._place, self._next_place = self._usual_place, None
 
 

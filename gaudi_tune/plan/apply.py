@@ -246,5 +246,5 @@ def fix_hyperparameters(experiment: Experiment, fixed: Mapping[str, Any]) -> Exp
     if not experiment.baseline:
         return replace(experiment, space=space)
     draw = space.draw_near(experiment.baseline)
-    known = {*draw.ranges, *experiment.baseline}
-    return replace(experiment, space=space, baseline={name: v for name, v in draw.config.items() if name in known})
+    names = {*draw.ranges, *experiment.baseline}
+    return replace(experiment, space=space, baseline={name: v for name, v in draw.config.items() if name in names})

@@ -165,8 +165,8 @@ def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
     space = plan.experiment.search_space
     for name, results in earlier.results.items():
         if is_outside(name):  # with any other columns
-            known = {*space.ranges, *space.fixed}
-            results = [Result({k: v for k, v in r.params.items() if k in known}, r.value) for r in results]
+            columns = {*space.ranges, *space.fixed}
+            results = [Result({k: v for k, v in r.params.items() if k in columns}, r.value) for r in results]
         best, description = best_that_fit(results, space, plan.experiment.objective)
         if not best:
             raise SweepError(f"--learn-from {name}: {description}; leave it out, or widen the ranges")
