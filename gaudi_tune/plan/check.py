@@ -45,11 +45,11 @@ def check(plan: Plan, sweep_file: SweepFile | None) -> list[str]:
 
 def check_unchanged(plan: Plan, sweep_file: SweepFile) -> None:
     """Check that a resumed sweep has the objective and the search space with which it began, and as much room."""
-    old_objective, new_objective = sweep_file.objectives[0], str(plan.experiment.objective)
-    if old_objective != new_objective:
+    objectives = [str(plan.experiment.objective), *map(str, plan.objectives[1:])]
+    if sweep_file.objectives != objectives:
         raise SweepError(
-            f"--resume {plan.name}: the sweep's objective is {old_objective}, and the experiment's is {new_objective}; "
-            f"a study has one objective: put back what it was, or start a new sweep"
+            f"--resume {plan.name}: the sweep's objective is {', '.join(sweep_file.objectives)}, and the experiment's "
+            f"is {', '.join(objectives)}, and a sweep keeps its own; put back what it was, or start a new sweep"
         )
     old_space, new_space = sweep_file.space, plan.experiment.search_space.describe()
     changed = sorted(name for name in {*old_space, *new_space} if old_space.get(name) != new_space.get(name))

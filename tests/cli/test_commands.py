@@ -201,7 +201,10 @@ def test_a_sweep_is_taken_away_as_a_table_and_its_winner_as_a_file_of_options(
     earlier_sweep(experiment, storage, lambda config: -abs(config["x"]), trials=4)
     folder = storage / "earlier"
     best = {"trial": 3, "config": {"x": 0.125, "seed": 5}, "value": 0.5}
-    write_summary(folder / "summary.json", {"version": 2, "counts": {"finished": 4}, "best": best, "complete": True})
+    write_summary(
+        folder / "summary.json",
+        {"version": 2, "metric": "loss", "mode": "min", "counts": {"finished": 4}, "best": best, "complete": True},
+    )
     assert main(["export", str(folder), "--to", str(tmp_path / "taken")]) == 0
     table, winner = capsys.readouterr().out.split()
     with Path(table).open(newline="") as file:
@@ -227,7 +230,13 @@ def test_what_a_sweep_fixed_belongs_to_its_winner_and_its_table_can_be_learned_f
     experiment, _ = load_experiment(str(script))
     earlier_sweep(experiment, storage, lambda config: config["x"] + bool(config["at"]), settings=("loss=mse",))
     (best, *_) = sorted(logged_trials(storage / "earlier"), key=lambda trial: trial.best or 0.0)
-    summary = {"version": 2, "counts": {}, "best": {"trial": best.number, "config": best.best_config}}
+    summary = {
+        "version": 2,
+        "metric": "loss",
+        "mode": "min",
+        "counts": {},
+        "best": {"trial": best.number, "config": best.best_config},
+    }
     write_summary(storage / "earlier" / "summary.json", summary)
     assert main(["export", str(storage / "earlier"), "--to", str(tmp_path)]) == 0
     capsys.readouterr()
@@ -253,7 +262,10 @@ def test_a_winner_is_the_same_after_its_file_was_read(
     experiment, _ = load_experiment(str(script))
     earlier_sweep(experiment, storage, lambda config: config["x"], trials=1)
     best = {"trial": 1, "config": {"x": 0.125, "kind": value}, "value": 0.5}
-    write_summary(storage / "earlier" / "summary.json", {"version": 2, "counts": {"finished": 1}, "best": best})
+    write_summary(
+        storage / "earlier" / "summary.json",
+        {"version": 2, "metric": "loss", "mode": "min", "counts": {"finished": 1}, "best": best},
+    )
     assert main(["export", str(storage / "earlier"), "--to", str(tmp_path)]) == 0
     options = ["--config", str(tmp_path / "best.toml"), "--baseline-only", "--device", "cpu", "--storage", str(storage)]
     capsys.readouterr()

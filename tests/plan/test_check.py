@@ -12,6 +12,7 @@ from ray import tune
 
 from gaudi_tune import Recipe, SweepOptions
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.plan.check import check_unchanged
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.sweep.record.sweep_file import read_sweep_file, write_sweep_file
@@ -28,6 +29,9 @@ def folder(tmp_path: Path) -> Path:
     return plan.folder
 
 
+SEVERAL = (Objective("score"), Objective("train_loss", "min"))
+
+
 @pytest.mark.parametrize(
     ("experiment", "changes", "message"),
     [
@@ -36,8 +40,13 @@ def folder(tmp_path: Path) -> Path:
             {},
             "the search space has changed for x, y, and a sweep keeps its own",
         ),
-        (replace(PLAIN, mode="min"), {}, "objective is max score, and the experiment's is min score; a study has one"),
+        (
+            replace(PLAIN, mode="min"),
+            {},
+            "objective is max score, and the experiment's is min score, and a sweep",
+        ),
         (replace(PLAIN, metric="train_loss"), {}, "objective is max score, and the experiment's is min train_loss"),
+        (PLAIN, {"objectives": SEVERAL}, "objective is max score, and the experiment's is max score, min train_loss"),
         (PLAIN, {"groups": 1}, "had 2 trials at a time, and there is room for 1"),
     ],
 )

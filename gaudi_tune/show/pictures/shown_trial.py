@@ -33,7 +33,6 @@ class ShownTrial(TrialState):
 
     def row(self) -> dict[str, Any]:
         """Return the trial's row in the page's table."""
-        step, last_value = next(reversed(self.curve.items()), (0, None))
         return {
             "number": self.number,
             "status": self.status,
@@ -41,8 +40,8 @@ class ShownTrial(TrialState):
             "to_stop": self.to_stop,
             "best": self.best,
             "others": self.point[1:],
-            "last": last_value,
-            "step": step,
+            "last": self.value,
+            "step": self.step,
             "seconds": round(self.seconds, 1),
             "reason": self.reason,
             "params": {name: json_value(value) for name, value in self.params.items()},

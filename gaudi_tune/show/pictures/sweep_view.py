@@ -20,6 +20,7 @@ from gaudi_tune.show.pictures.shown_trial import ShownTrial, json_value
 from gaudi_tune.show.pictures.surrogate import Surrogate, has_diverged
 from gaudi_tune.show.summary import summarise
 from gaudi_tune.show.waiting_text import awaited_in_words
+from gaudi_tune.sweep.record.comparison import winning_row
 from gaudi_tune.sweep.record.device_time import DeviceTime, shares_of
 from gaudi_tune.sweep.record.events import Status
 from gaudi_tune.sweep.record.forecast import Forecast
@@ -105,8 +106,7 @@ class SweepView:
     @property
     def winner(self) -> ShownTrial | None:
         """The best trial of the confirmation, else of the search; None if no trial has a value."""
-        rivals = (self.summary["confirmation"] or {}).get("rivals")
-        best = rivals[0] if rivals else self.summary["best"]
+        best = winning_row(self.summary["confirmation"], self.objective) or self.summary["best"]
         return next((trial for trial in self.trials if best and trial.number == best["trial"]), None)
 
     @cached_property
@@ -166,8 +166,7 @@ class SweepView:
         """Return the figures at the top of the page: the name, the value and a note of each."""
         summary, device_time, unit = self.summary, self.device_time, self.plan.budget.unit
         best, name, confirmation = summary["best"], f"Best {summary['metric']}", summary["confirmation"] or {}
-        if confirmation.get("rivals"):
-            winner = confirmation["rivals"][0]
+        if winner := winning_row(confirmation, self.objective):
             facts = [(f"Best {confirmation['metric']}", in_interval(winner), _confirmed_note(winner))]
         elif best:
             facts = [(name, format_value(best["value"]), f"trial {best['trial']}, {unit} {best[unit]}")]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev, variance
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.sweep.record.trial_state import TrialState
 
 LEVEL = 0.95
@@ -49,6 +50,12 @@ def confirmed_scores(trials: Iterable[TrialState]) -> tuple[dict[int, list[Trial
     tested = all(trial.tested for group in groups.values() for trial in group)
     scores = {n: [(trial.test_point if tested else trial.point)[0] for trial in group] for n, group in groups.items()}
     return groups, scores, tested
+
+
+def winning_row(confirmation: Mapping[str, Any] | None, objective: Objective) -> dict[str, Any] | None:
+    """Return the best row of a confirmation as the summary has it, perhaps the baseline's; None if there is none."""
+    rows = [*confirmation["rivals"], confirmation["baseline"]] if confirmation else []
+    return max(filter(None, rows), key=lambda row: objective.score(row["mean"]), default=None)
 
 
 def gain_over(baseline: Sequence[float], rivals: Sequence[Sequence[float]], looks: int = 1) -> Gain:

@@ -114,7 +114,7 @@ def logged_trials(folder: Path) -> list[TrialState]:
         return []
     with damage_is_an_error(str(folder / STATE_LOG)):
         trials = read_log(folder, as_data=True)["sweep"][TRIALS]
-        return [TrialState.from_snapshot(trial) for _, trial in sorted(trials.items())]
+        return [TrialState.from_snapshot(trials[number]) for number in sorted(trials)]
 
 
 def _whole_lines(folder: Path) -> Iterator[bytes]:

@@ -23,6 +23,7 @@ from gaudi_tune.define.reading import read_path
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.storage.fetch import sweeps_in_words, view
 from gaudi_tune.storage.remote import address_of, split
+from gaudi_tune.sweep.record.comparison import winning_row
 from gaudi_tune.sweep.record.lock import is_running
 
 logger = logging.getLogger(__name__)
@@ -154,13 +155,10 @@ def find_sweep(sweep: str, storage: Path, option: str = "") -> Path:
         for folder in (storage.expanduser().resolve() / sweep, read_path(sweep).expanduser().resolve()):
             if os.path.isfile(folder / SWEEP_FILE):  # False if it may not be read
                 return folder
+    names = ", ".join(folder.name for folder in sweeps_in(storage)) or "none"
     raise SweepError(
-        f"{option}{sweep}: no such sweep; give its folder, or the name of one in {storage}; {_sweeps_in_words(storage)}"
+        f"{option}{sweep}: no such sweep; give its folder, or the name of one in {storage}; found there: {names}"
     )
-
-
-def _sweeps_in_words(storage: Path) -> str:
-    return f"found there: {', '.join(folder.name for folder in sweeps_in(storage)) or 'none'}"
 
 
 def sweeps_in(storage: Path) -> list[Path]:
@@ -217,11 +215,8 @@ def winner_of(folder: Path) -> dict[str, Any]:
     else its search."""
     summary = read_summary(folder)
     try:
-        if not (rivals := (summary.get("confirmation") or {}).get("rivals")):
-            return dict(summary["best"]["config"])
-        score = Objective(summary["metric"], summary["mode"]).score
-        rows = filter(None, [*rivals, summary["confirmation"]["baseline"]])
-        return dict(max(rows, key=lambda row: score(row["mean"]))["config"])
+        objective = Objective(summary["metric"], summary["mode"])
+        return dict((winning_row(summary.get("confirmation"), objective) or summary["best"])["config"])
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         reason = "no trial of it has reported a value" if summary else f"it has not ended, or {SUMMARY_FILE} is torn"
         raise SweepError(

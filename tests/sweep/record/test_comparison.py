@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gaudi_tune.sweep.record.comparison import SURE, gain_over, half_width
+from gaudi_tune.define.objective import Mode, Objective
+from gaudi_tune.sweep.record.comparison import SURE, gain_over, half_width, winning_row
 
 SWEEPS = 10_000
 
@@ -46,3 +47,13 @@ def test_a_verdict_is_open_where_more_seeds_may_tell() -> None:
     assert not gain_over(baseline, [[0.60, 0.63, 0.61]]).is_open, "it is settled"
     assert not gain_over(baseline, [[0.50, 0.53, 0.45]]).is_open, "nothing speaks for it"
     assert not gain_over(baseline, [[0.60]]).is_open, "nothing is known"
+
+
+@pytest.mark.parametrize(("mode", "winner"), [("max", 1), ("min", 4)])
+def test_the_best_of_a_confirmation_may_be_the_baseline(mode: Mode, winner: int) -> None:
+    rows = [{"trial": number, "mean": mean} for number, mean in ((3, 0.7), (4, 0.6), (1, 0.8))]
+    confirmation = {"rivals": rows[:2], "baseline": rows[2]}
+    found = winning_row(confirmation, Objective("score", mode))
+    assert found is not None and found["trial"] == winner
+    assert winning_row({**confirmation, "baseline": None}, Objective("score")) == rows[0]
+    assert winning_row(None, Objective("score")) is None
