@@ -25,7 +25,6 @@ from werkzeug.test import Client
 
 from gaudi_tune import SweepOptions, build_tuner
 from gaudi_tune.base.files import DELIVERED_FILE, OUTBOX_FILE, STUDY_FILE, SWEEP_FILE
-from gaudi_tune.base.names import START_SECONDS
 from gaudi_tune.cli.run import dry_run_lines, run
 from gaudi_tune.on_ray.local_ray import TUNE_SETTINGS
 from gaudi_tune.plan.planner import make_plan
@@ -238,41 +237,9 @@ def test_mlflow_has_a_run_for_the_sweep_and_one_for_each_trial(
     assert children[2].data.tags["failure"] == "diverged: train_loss is nan after epoch 2"
     kinds = [child.data.tags.get("failure_kind") for child in children]
     assert kinds == [None, "loop error", "diverged", None, "unusable report", None, None, None]
-
-
-def test_the_sweeps_run_says_what_it_ran_with_and_how_it_went(runs: tuple[Run, list[Run]]) -> None:
-    parent, _ = runs
-    assert parent.data.tags["version.ray"].startswith("2.")
+    assert all(child.data.metrics["system/cpu_utilization_percentage"] >= 0 for child in children)
     assert re.fullmatch(r"\d+ cpu: .* cores.*", parent.data.tags["devices"])
     assert "nothing to load" in parent.data.tags["data"]
-    counts = [parent.data.metrics.get(f"trials_{kind}", 0) for kind in ("finished", "stopped_early", "failed")]
-    assert sum(counts) == 8
-    assert counts[2] == 3
-    history = mlflow.MlflowClient().get_metric_history(parent.info.run_id, "best_score")
-    assert [value.value for value in history] == sorted(value.value for value in history)
-    assert history[0].step < history[-1].step == 8
-
-
-def test_metrics_are_per_epoch_and_without_noise(runs: tuple[Run, list[Run]], results: tune.ResultGrid) -> None:
-    for child in runs[1]:
-        result = next(r for r in results if r.metrics and r.metrics["trial_id"] == child.data.tags["trial_id"])
-        assert result.metrics_dataframe is not None
-        logged = mlflow.MlflowClient().get_metric_history(child.info.run_id, "score")
-        assert [(m.step, m.value) for m in logged] == list(
-            result.metrics_dataframe[["epoch", "score"]].itertuples(index=False, name=None)
-        )
-        assert child.data.metrics["system/cpu_utilization_percentage"] >= 0
-        names = {name for name in child.data.metrics if not name.startswith(("seconds/", "system/"))}
-        own = {"score", "train_loss", "noise", START_SECONDS}
-        assert {"score", START_SECONDS} <= names <= own | {"best_score", "best_epoch"}
-
-
-def test_the_best_checkpoint_is_an_artifact_of_its_trial(runs: tuple[Run, list[Run]], summary: dict[str, Any]) -> None:
-    best = runs[1][summary["best"]["trial"] - 1]
-    file = mlflow.artifacts.download_artifacts(run_id=best.info.run_id, artifact_path="checkpoint/epoch.txt")
-    assert Path(file).read_text() == str(summary["best"]["epoch"])
-    others = [run for run in runs[1] if run.info.run_id != best.info.run_id]
-    assert not any(mlflow.MlflowClient().list_artifacts(run.info.run_id) for run in others)
 
 
 def test_the_device_time_accounts_for_every_second_of_each_device(summary: dict[str, Any], folder: Path) -> None:
@@ -286,19 +253,6 @@ def test_the_device_time_accounts_for_every_second_of_each_device(summary: dict[
     assert set(summary["device_time"]["trials"]) == {str(number) for number in range(1, 9)}
     by_trial = sum(seconds.get("training", 0) for seconds in summary["device_time"]["trials"].values())
     assert summary["device_seconds"]["training"] == pytest.approx(by_trial, abs=0.1)
-
-
-def test_mlflow_has_the_device_time(runs: tuple[Run, list[Run]], summary: dict[str, Any]) -> None:
-    parent, children = runs
-    assert parent.data.metrics["seconds/idle"] == summary["device_seconds"]["idle"]
-    assert children[0].data.metrics["seconds/training"] >= 0
-
-
-def test_mlflow_has_the_pictures_and_the_report(runs: tuple[Run, list[Run]], folder: Path) -> None:
-    there = {file.path for file in mlflow.MlflowClient().list_artifacts(runs[0].info.run_id)}
-    assert "report.html" in there
-    report = mlflow.artifacts.download_artifacts(run_id=runs[0].info.run_id, artifact_path="report.html")
-    assert Path(report).read_bytes() == (folder / "report.html").read_bytes()
 
 
 def test_a_running_sweep_is_drawn_now_and_then_and_once_more_at_its_end(

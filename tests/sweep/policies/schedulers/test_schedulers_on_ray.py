@@ -1,6 +1,6 @@
-"""Short sweeps through the API on real workers, with schedulers that pause trials and others that end them.
+"""Short sweeps through the API on real workers: trials that pause and are promoted, and trials that are added.
 
-The rest of the suite's sweeps run with asha, the default, and with fifo (on_ray/test_resume.py).
+What each scheduler decides in a whole sweep is in test_traces.py.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 from ray import tune
 from ray.air.execution._internal import RayActorManager
 from ray.tune.experiment import Trial
 from ray.util import placement_group_table
 
 from gaudi_tune import build_tuner
-from gaudi_tune.define.options import SchedulerName
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.trials import number_of
 from gaudi_tune.on_ray.tune_files import CONTROLLER
@@ -30,29 +29,6 @@ from tests.helpers.stored_study import stored_trials
 
 PLAIN = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
 """Without mishaps, and with ranges that pbt can change."""
-
-
-def swept(
-    scheduler: SchedulerName, folder: Path, **changes: Any
-) -> tuple[tune.ResultGrid, dict[str, Any], list[FrozenTrial]]:
-    name = f"with-{scheduler}"
-    # No checkpoint fits: each goes as soon as it is not needed any more.
-    options: dict[str, Any] = {"num_samples": 7, "epochs": 9, "seed": 1, "checkpoint_budget": "1KB"}
-    options |= changes
-    results = in_one_group(build_tuner(PLAIN, name=name, storage=folder, scheduler=scheduler, **options)).fit()
-    if "confirm" in options:
-        assert not json.loads((folder / name / "summary.json").read_text())["complete"]
-        (state,) = (folder / name).glob("experiment_state-*.json")
-        statuses = [json.loads(trial)["status"] for trial, _ in json.loads(state.read_text())["trial_data"]]
-        assert "PAUSED" not in statuses, "a trial that was not promoted has ended, and is not started again"
-        results = in_one_group(build_tuner(PLAIN, resume=name, storage=folder)).fit()
-    there = {str(place) for place in (folder / name).glob("trial-*/checkpoint_*")}
-    named = {result.checkpoint.path for result in results if result.checkpoint}
-    assert named <= there
-    assert len(there) <= 2
-    best = results.get_best_result().checkpoint
-    assert best is not None and (Path(best.path) / "epoch.txt").is_file()
-    return results, json.loads((folder / name / "summary.json").read_text()), stored_trials(folder / name)
 
 
 def test_trials_are_added_in_the_process_of_a_sweep_that_is_over(ray_here: None, tmp_path: Path) -> None:
@@ -85,7 +61,22 @@ def test_promotion_resumes_paused_trials_on_a_warm_group_ends_the_rest_and_confi
 
     monkeypatch.setattr(SweepRun, "on_trial_start", end_in_the_confirmation)
     monkeypatch.setattr(RayActorManager, "add_actor", count)
-    results, summary, trials = swept("asha-promote", tmp_path, confirm=1, seeds=2)
+    folder = tmp_path / "promoted"
+    # No checkpoint fits: each goes as soon as it is not needed any more.
+    options: dict[str, Any] = {"num_samples": 7, "epochs": 9, "seed": 1, "checkpoint_budget": "1KB"}
+    options |= {"scheduler": "asha-promote", "confirm": 1, "seeds": 2}
+    in_one_group(build_tuner(PLAIN, name=folder.name, storage=tmp_path, **options)).fit()
+    assert not json.loads((folder / "summary.json").read_text())["complete"]
+    (state,) = folder.glob("experiment_state-*.json")
+    statuses = [json.loads(trial)["status"] for trial, _ in json.loads(state.read_text())["trial_data"]]
+    assert "PAUSED" not in statuses, "a trial that was not promoted has ended, and is not started again"
+    results = in_one_group(build_tuner(PLAIN, resume=folder.name, storage=tmp_path)).fit()
+    there = {str(place) for place in folder.glob("trial-*/checkpoint_*")}
+    assert {result.checkpoint.path for result in results if result.checkpoint} <= there
+    assert len(there) <= 2
+    best = results.get_best_result().checkpoint
+    assert best is not None and (Path(best.path) / "epoch.txt").is_file()
+    summary, trials = json.loads((folder / "summary.json").read_text()), stored_trials(folder)
     assert not results.errors
     assert len(started) == len(set(started)) == 2, "one trial actor, and one more after the resume"
     assert summary["complete"]
@@ -108,18 +99,3 @@ def test_promotion_resumes_paused_trials_on_a_warm_group_ends_the_rest_and_confi
     assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.PRUNED}
     booked = [group for group in placement_group_table().values() if group["state"] != "REMOVED"]
     assert booked == []
-
-
-@pytest.mark.parametrize(("scheduler", "may_end_at"), [("hyperband", {1, 3, 9}), ("median", set(range(1, 10)))])
-def test_weak_trials_end_early_and_the_best_at_its_end(
-    scheduler: SchedulerName, may_end_at: set[int], ray_here: None, tmp_path: Path
-) -> None:
-    results, summary, trials = swept(scheduler, tmp_path, num_samples=12, search="random")
-    assert not results.errors
-    assert summary["complete"]
-    assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.PRUNED}
-    ended_at = {abs(trial.params["x"]): max(trial.intermediate_values) for trial in trials}
-    assert set(ended_at.values()) <= may_end_at
-    assert ended_at[min(ended_at)] == 9
-    assert ended_at[max(ended_at)] < 9
-    assert all(len(trial.intermediate_values) == max(trial.intermediate_values) for trial in trials)
