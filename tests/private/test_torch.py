@@ -57,15 +57,16 @@ def test_compiled_code_is_forgotten() -> None:
         compilations.append(graph)
         return graph
 
-    model = torch.compile(nn.Linear(2, 2), backend=backend)
+    # Not a module: torch 2.7 crashes at times in what is compiled after a module was used before and after a reset.
+    successor = torch.compile(lambda x: x + 1, backend=backend)
     for expected in (1, 1):
-        model(torch.ones(1, 2))
+        successor(torch.ones(1, 2))
         assert len(compilations) == expected
     forget_compiled(limit=1)
-    model(torch.ones(1, 2))
+    successor(torch.ones(1, 2))
     assert len(compilations) == 1
     forget_compiled(limit=0)
-    model(torch.ones(1, 2))
+    successor(torch.ones(1, 2))
     assert len(compilations) == 2
 
 
