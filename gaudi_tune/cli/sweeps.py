@@ -12,6 +12,7 @@ from typing import Any
 from gaudi_tune.base.errors import SweepError, damage_is_an_error
 from gaudi_tune.base.files import SWEEP_FILE
 from gaudi_tune.base.words import format_params, format_value, in_columns
+from gaudi_tune.define.objective import scores_of
 from gaudi_tune.define.options import resume_command
 from gaudi_tune.show.confirmation import confirming, in_interval
 from gaudi_tune.show.result import START_AGAIN, in_list, in_rows, is_useless, result_lines
@@ -115,10 +116,10 @@ class StoredSweep:
 
     @property
     def _best(self) -> Mapping[str, Any] | None:
-        """The trial of the search with the best value; None if no trial has a value."""
-        score = self.file.objective.score
+        """The trial of the search with the best value, of equal ones in the next objective; None if none has one."""
+        objectives = self.file.all_objectives
         trials = [trial for trial in self.trials if trial["value"] is not None]
-        return max(trials, key=lambda trial: score(trial["value"]), default=None)
+        return max(trials, key=lambda t: scores_of(objectives, t.get("point", [t["value"]])), default=None)
 
     def result(self) -> list[str]:
         """Return the result of the sweep, or its best so far, as lines for people."""
@@ -165,11 +166,10 @@ class StoredSweep:
         return resume_command(command, self.folder.name, search, shown_place(self.folder.parent), address)
 
     def _trial_table(self) -> list[str]:
-        objectives = self.file.objectives
-        metrics = [objective.partition(" ")[2] for objective in objectives]
+        metrics = [objective.name for objective in self.file.all_objectives]
         rows = [("trial", *metrics, "best at", "status", "hyperparameters")]
         for trial in self.trials:
-            point = trial.get("point", [trial["value"]] * len(objectives))
+            point = trial.get("point", [trial["value"]] * len(metrics))
             details = str(trial["at"] or ""), trial["status"], format_params(trial["config"])
             rows.append((f"{trial['trial']:03d}", *map(format_value, point), *details))
         return in_columns(rows)

@@ -202,6 +202,15 @@ def test_a_sweep_killed_after_a_resume_is_shown_from_its_log(storage: Path, caps
     assert "best        trial" not in text and "devices     " not in text
 
 
+def test_of_equal_trials_the_next_objective_counts(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = kept(storage, "tied", 0.4, 0.4, num_samples=3, objectives=("score:max", "seconds:min")).folder
+    reopen_summary(folder)
+    parts = read_log(folder)
+    parts["sweep"]["trials"][2]["point"] = [0.4, 0.5]
+    StateLog(folder).append(pack(parts))
+    assert "best so far trial 002: score 0.4" in said(capsys, "show", str(folder))
+
+
 def test_a_sweep_that_was_killed_is_ranked_as_its_summary_ranks_it(
     storage: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
