@@ -37,6 +37,10 @@ COUNTED = {
 """What a speed counts, such as ``samples_per_s``."""
 
 
+FORMULA = re.compile(r"(^|[\s(])[\d.]*[-/]|[*^+=<>]")
+"""What a name has that computes with a metric."""
+
+
 def usual_mode(metric: str) -> Mode | None:
     """Return whether a metric of this name is usually maximized or minimized; None unless the whole name says so: each
     of its words is known, and none speaks against another."""
@@ -47,12 +51,12 @@ def usual_mode(metric: str) -> Mode | None:
     words = re.findall(r"f1|r2|[^\W\d_]+", text)
     if speeds:
         return "max" if words and (QUALIFIERS | COUNTED).issuperset(words) else None
-    modes = {mode for mode, telling in USUAL_MODES.items() if telling.intersection(words)}
-    if not modes and "score" in words:
-        modes = {"max"}
+    modes: set[Mode] = {mode for mode, telling in USUAL_MODES.items() if telling.intersection(words)}
+    modes = modes or ({"max"} if "score" in words else set())
     vocabulary = QUALIFIERS.union(*USUAL_MODES.values())
-    is_moment = re.search(r"\b(best|max|min) (.* )?(epoch|step)$", " ".join(words))  # of the best value
-    return modes.pop() if len(modes) == 1 and not is_moment and vocabulary.issuperset(words) else None
+    # The moment of the best value, or a formula, such as 1-f1 and -loss.
+    is_other = re.search(r"\b(best|max|min) (.* )?(epoch|step)$", " ".join(words)) or FORMULA.search(metric)
+    return modes.pop() if len(modes) == 1 and not is_other and vocabulary.issuperset(words) else None
 
 
 @dataclass(frozen=True)

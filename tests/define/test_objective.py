@@ -71,7 +71,7 @@ def test_an_accuracy_is_maximized(name: str) -> None:
         "distance", "time", "noise", "neg_mean_squared_error", "neg_log_likelihood", "loss_scale", "accuracy_drop",
         "reward_std", "error_reduction", "seconds_per_step", "loss_accuracy", "accuracy_error", "dice_loss",
         "anomaly_score", "lossless_ratio", "lossless_accuracy", "inaccuracy", "missing_recall", "failures_per_s",
-        "best_loss_epoch", "min_error_step", "acc_max_epoch", "accuracy_seconds", "reward_ms", "loss_ratio",
+        "1-f1", "-loss", "1/ppl", "(1 - acc)", "loss^-1", "best_loss_epoch", "min_error_step", "acc_max_epoch", "accuracy_seconds", "reward_ms", "loss_ratio",
         "error_free", "seconds_to_accuracy", "ms_per_s",
     ],
 )  # fmt: skip
