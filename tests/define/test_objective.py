@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -71,13 +72,14 @@ def test_an_accuracy_is_maximized(name: str) -> None:
         "distance", "time", "noise", "neg_mean_squared_error", "neg_log_likelihood", "loss_scale", "accuracy_drop",
         "reward_std", "error_reduction", "seconds_per_step", "loss_accuracy", "accuracy_error", "dice_loss",
         "anomaly_score", "lossless_ratio", "lossless_accuracy", "inaccuracy", "missing_recall", "failures_per_s",
-        "1-f1", "-loss", "1/ppl", "(1 - acc)", "loss^-1", "best_loss_epoch", "min_error_step", "acc_max_epoch", "accuracy_seconds", "reward_ms", "loss_ratio",
+        "1-f1", "-loss", "1/ppl", "(1 - acc)", "loss^-1",
+        "best_loss_epoch", "min_error_step", "acc_max_epoch", "accuracy_seconds", "reward_ms", "loss_ratio",
         "error_free", "seconds_to_accuracy", "ms_per_s",
     ],
 )  # fmt: skip
 def test_a_direction_is_inferred_only_where_the_whole_name_says_it(name: str) -> None:
     with pytest.raises(
-        SweepError, match=f"mode must be given for the metric '{name}', .*; give mode='max' or mode='min'"
+        SweepError, match=f"mode must be given for the metric '{re.escape(name)}', .*; give mode='max' or mode='min'"
     ):
         replace(QUADRATIC, metric=name, mode=None)
     assert replace(QUADRATIC, metric=name, mode="min").objective == Objective(name, "min")
