@@ -160,7 +160,7 @@ def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
             learning_notes=[f"learns from {', '.join(learn_from)}, as it began"] if learn_from else [],
             test_data_seen_by=resumed.seen_by,
         )
-    configs: list[dict[str, Any]] = []
+    ranked: list[tuple[int, dict[str, Any]]] = []
     notes: list[str] = []
     space = plan.experiment.search_space
     for name, results in earlier.results.items():
@@ -170,7 +170,7 @@ def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
         best, description = best_that_fit(results, space, plan.experiment.objective)
         if not best:
             raise SweepError(f"--learn-from {name}: {description}; leave it out, or widen the ranges")
-        configs += best
+        ranked += enumerate(best)
         notes.append(f"learns from {name}: {description}")
     seed = plan.options.seed
     if not plan.options.baseline_only:  # a sweep that proposes nothing repeats nothing
@@ -180,7 +180,8 @@ def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
     return replace(
         plan,
         options=replace(plan.options, seed=seed),
-        learned=without_repeats(plan.experiment, configs),
+        # The best of each source comes first: the others are tried only if the first ones are good.
+        learned=without_repeats(plan.experiment, (config for _, config in sorted(ranked, key=lambda pair: pair[0]))),
         learning_notes=notes,
         test_data_seen_by=sweeps_that_saw_test_data(plan, earlier.sources),
     )

@@ -205,7 +205,7 @@ def test_the_study_knows_how_every_trial_ended(results: tune.ResultGrid, folder:
 def test_it_tries_first_what_was_good_in_an_earlier_sweep(runs: tuple[Run, list[Run]], folder: Path) -> None:
     learned = json.loads((folder / "sweep.json").read_text())["learned"]
     trials = stored_trials(folder)
-    assert [trial.params for trial in trials[1:6]] == learned
+    assert [trial.params for trial in trials[1:3]] == learned[:2]
     assert learned == sorted(learned, key=lambda config: abs(config["x"] + 0.5))
     assert runs[0].data.params["learn_from"] == "earlier"
 

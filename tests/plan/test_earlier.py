@@ -56,8 +56,19 @@ def test_the_best_trials_come_first_best_first(earlier: Path) -> None:
     assert off == sorted(off) and len(off) == 5 and off[-1] < 0.15
     proposer = make_proposer(plan)
     proposed: list[Any] = [proposer.propose(str(number)) for number in range(5)]
-    assert [{"x": p["x"], "y": p["y"]} for p in proposed] == plan.learned
+    points = [{"x": p["x"], "y": p["y"]} for p in proposed]
+    assert points[:2] == plan.learned[:2]
+    assert not [point for point in points[2:] if point in plan.learned], "the others wait for what these two report"
     assert f"trial 001  {format_params(plan.learned[0])}" in dry_run_lines(plan)
+
+
+def test_the_best_of_each_source_come_before_the_second_best(earlier: Path, tmp_path: Path) -> None:
+    old = tmp_path / "old.csv"
+    old.write_text("x,y,score,at\n" + "".join(f"{x},0.5,{1 - x},1\n" for x in (0.1, 0.2, 0.3, 0.4, 0.5)))
+    learned, *alone = (
+        plan_of(LEARNER, earlier, learn_from=f).learned for f in (("earlier", str(old)), ("earlier",), (str(old),))
+    )
+    assert learned == [config for pair in zip(*alone, strict=True) for config in pair]
 
 
 def test_no_trial_of_the_sweeps_that_it_learns_from_is_trained_again(earlier: Path, storage: Path) -> None:

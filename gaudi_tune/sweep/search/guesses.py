@@ -23,20 +23,19 @@ KEEP_PROBABILITY = 0.8
 """The probability that a guess keeps the value of a choice; else it is drawn from all of them."""
 N_EARLY = 10
 """Half of this many first proposals are guesses; of later ones, fewer and fewer."""
-MIN_GUESSES = 3
+MIN_GUESSES = 2
 """How many guesses are made before they are compared with other trials."""
 
 
-def guesses_pay_off(trials: Sequence[FrozenTrial], objective: Objective, n_sources: int) -> bool:
+def guesses_pay_off(trials: Sequence[FrozenTrial], objective: Objective) -> bool:
     """Whether to keep guessing: fewer than a third of the other trials are better than the median guess.
 
-    The sources may be wrong, so only three guesses, or one for each source, are made before they are compared. A guess
-    that has not reported counts as bad. The best guess would be a poor measure: the best of many is good by luck.
+    The sources may be wrong, so only two guesses are made before they are compared. A guess that has not reported
+    counts as bad. The best guess would be a poor measure: the best of many is good by luck.
 
     Args:
         trials: All trials, of which some are guesses.
         objective: The objective that trials are compared by.
-        n_sources: How many configurations guesses are made from.
     """
     scores: dict[int, float] = {}
     for trial in trials:
@@ -45,28 +44,29 @@ def guesses_pay_off(trials: Sequence[FrozenTrial], objective: Objective, n_sourc
         elif trial.state == TrialState.FAIL:
             scores[trial.number] = -math.inf
     guess_scores = [scores.pop(trial.number, -math.inf) for trial in trials if GUESSED in trial.user_attrs]
-    if len(guess_scores) < max(MIN_GUESSES, n_sources):
+    if len(guess_scores) < MIN_GUESSES:
         return True
     median_guess = median(guess_scores)
     return sum(score > median_guess for score in scores.values()) < len(scores) / 3
 
 
 def guess(
-    number: int, seed: int, sources: Sequence[Mapping[str, Any]], ranges: Mapping[str, BaseDistribution]
+    n_guessed: int, number: int, seed: int, sources: Sequence[Mapping[str, Any]], ranges: Mapping[str, BaseDistribution]
 ) -> dict[str, Any]:
     """Return values for a proposal; empty if the sampler is to make it alone.
 
-    The first proposals are the sources as they are. Then guesses lie near them, and become rarer with the number of
+    The first guesses are the sources as they are. Then guesses lie near them, and become rarer with the number of
     proposals: the sampler learns from those that were good, and a wrong source costs little.
 
     Args:
+        n_guessed: How many proposals were guesses.
         number: The number of the proposal, from 0.
         seed: The seed of the proposal.
         sources: Configurations thought to be good. One may lack hyperparameters, which the sampler then proposes.
         ranges: The hyperparameters.
     """
-    if number < len(sources):
-        return {name: value for name, value in sources[number].items() if name in ranges}
+    if n_guessed < len(sources):
+        return {name: value for name, value in sources[n_guessed].items() if name in ranges}
     generator = np.random.default_rng(seed)
     if generator.random() >= 0.5 * N_EARLY / max(number, N_EARLY):
         return {}

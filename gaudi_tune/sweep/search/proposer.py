@@ -286,10 +286,10 @@ class Proposer:
         """Return the values of the next proposal that priors and earlier sweeps give, by the names of the study."""
         if not self._guess_sources:
             return {}
-        number = self.n_proposed - bool(self._baseline)
-        values = guess(number, seed, self._guess_sources, self._space.study_ranges)
-        n_sources = len(self._guess_sources)
-        if not values or not guesses_pay_off(self.record.trials(), self._objectives[0], n_sources):
+        trials, number = self.record.trials(), self.n_proposed - bool(self._baseline)
+        n_guessed = sum(GUESSED in trial.user_attrs for trial in trials)
+        values = guess(n_guessed, number, seed, self._guess_sources, self._space.study_ranges)
+        if not values or not guesses_pay_off(trials, self._objectives[0]):
             return {}
         return values
 

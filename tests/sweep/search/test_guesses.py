@@ -23,12 +23,12 @@ PRIOR = {"lr": 1e-3, "dropout": 0.0, "layers": 8, "optimizer": "adamw"}
 
 
 def guesses(number: int, many: int = 400) -> list[dict[str, object]]:
-    return [found for seed in range(many) if (found := guess(number, seed, [PRIOR], RANGES))]
+    return [found for seed in range(many) if (found := guess(1, number, seed, [PRIOR], RANGES))]
 
 
-def test_the_first_proposals_are_what_is_known() -> None:
-    assert guess(0, 7, [PRIOR, {"lr": 1e-2}], RANGES) == PRIOR
-    assert guess(1, 7, [PRIOR, {"lr": 1e-2}], RANGES) == {"lr": 1e-2}
+def test_the_first_guesses_are_what_is_known() -> None:
+    assert guess(0, 0, 7, [PRIOR, {"lr": 1e-2}], RANGES) == PRIOR
+    assert guess(1, 9, 7, [PRIOR, {"lr": 1e-2}], RANGES) == {"lr": 1e-2}
 
 
 def test_guesses_lie_near_in_the_scale_of_the_range() -> None:
@@ -61,36 +61,35 @@ def trial(number: int, value: float | None, *, guessed: bool = False, failed: bo
 def test_wrong_values_are_not_guessed_at(objective: Objective) -> None:
     sign = 1 if objective.mode == "max" else -1
 
-    def goes_on(guesses: list[float | None], known: int = 1) -> bool:
+    def goes_on(guesses: list[float | None]) -> bool:
         study = optuna.create_study(direction=objective.direction)
         for number in range(9):
             study.add_trial(trial(number, 10.0 * sign * number))
         for value in guesses:
             study.add_trial(trial(0, value and sign * value, guessed=True, failed=value is None))
-        return guesses_pay_off(study.trials, objective, known)
+        return guesses_pay_off(study.trials, objective)
 
-    assert goes_on([1.0, 1.0]), "too few to say"
+    assert goes_on([1.0]), "too few to say"
     assert goes_on([1.0, 65.0, 66.0])
     assert not goes_on([54.0, 55.0, 99.0]), "the best of several is good by luck"
     assert not goes_on([None, None, None])
-    assert goes_on([None, None, None], known=4), "each that is known is tried"
 
 
 def test_guesses_wait_for_the_first_ones_to_be_compared() -> None:
     study, objective = optuna.create_study(direction="minimize"), Objective("score", "min")
     for _ in range(3):
         study.add_trial(create_trial(state=TrialState.RUNNING, user_attrs={GUESSED: True}))
-    assert not guesses_pay_off(study.trials, objective, 1), "nothing has reported"
+    assert not guesses_pay_off(study.trials, objective), "nothing has reported"
     study.add_trial(trial(3, 2.0))
-    assert not guesses_pay_off(study.trials, objective, 1), "no guess has"
+    assert not guesses_pay_off(study.trials, objective), "no guess has"
     for number in range(4, 8):
-        assert not guesses_pay_off(study.trials, objective, 1), "most guesses have not"
+        assert not guesses_pay_off(study.trials, objective), "most guesses have not"
         study.add_trial(trial(number, 1.0, guessed=True))
-    assert guesses_pay_off(study.trials, objective, 1)
+    assert guesses_pay_off(study.trials, objective)
 
 
 def test_each_is_near_one_of_those_that_are_known() -> None:
     narrow = {"lr": FloatDistribution(0.0, 1.0)}
-    found = [guess(5, seed, [{"lr": 0.1}, {"lr": 0.9}], narrow).get("lr", 0.5) for seed in range(200)]
+    found = [guess(2, 5, seed, [{"lr": 0.1}, {"lr": 0.9}], narrow).get("lr", 0.5) for seed in range(200)]
     assert min(found) < 0.2 and max(found) > 0.8
     assert sum(abs(x - 0.5) < 0.1 for x in found if x != 0.5) < 5

@@ -65,6 +65,10 @@ class Trial:
     second: float = 0.0
     last_result: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def config(self) -> dict[str, Any]:
+        return {f"u{index}": float(value) for index, value in enumerate(self.curve[0])}
+
     def set_status(self, status: str) -> None:
         self.status = status
 
@@ -184,7 +188,7 @@ class OnRecord(OnTune):
     def start(self, trial: Trial) -> None:
         super().start(trial)
         number = self.trials.index(trial) + 1
-        self.state.apply(TrialBegan(trial=number, trial_id=trial.trial_id, config={}))
+        self.state.apply(TrialBegan(trial=number, trial_id=trial.trial_id, config=trial.config))
 
     def point(self, result: Mapping[str, Any]) -> tuple[float, ...]:
         """Return the objectives of a report."""
@@ -193,7 +197,9 @@ class OnRecord(OnTune):
     def decision(self, trial: Trial, result: dict[str, Any], ended: bool) -> str:
         number, policy, state = self.trials.index(trial) + 1, self.policy, self.state
         epoch = trial.epoch
-        report = Reported(trial=number, step=epoch, point=self.point(result), metrics=result, config={}, count=epoch)
+        report = Reported(
+            trial=number, step=epoch, point=self.point(result), metrics=result, config=trial.config, count=epoch
+        )
         state.apply(report)
         self.own.reported(state.trials[number])
         verdict = "finished"
