@@ -251,6 +251,7 @@ class CheckedSweep:
                 for trial in searched
             },
             confirmed=self._confirmed(state),
+            baseline=1 if self.kind.baseline else 0,
         )
         killed, complete = self._kills > 0, self.kind.complete
         return disagreements(

@@ -40,6 +40,8 @@ class Truth:
     metric: str = "loss"
     confirmed: Mapping[int, Sequence[float]] = field(default_factory=dict)
     """For each trial that was confirmed the test losses at the best reports of those that confirm it."""
+    baseline: int = 0
+    """The number of the baseline; 0 if there is none."""
     clones: bool = False
     """Whether trials continue from checkpoints of others: then reports are in the order in which they were made."""
     settled: dict[int, float | None] = field(default_factory=dict)
@@ -81,7 +83,7 @@ class Truth:
     @property
     def winner(self) -> int | None:
         """The trial with the best mean in the confirmation, or of the best report where nothing was confirmed."""
-        if any(trial != 1 for trial in self.confirmed):
+        if any(trial != self.baseline for trial in self.confirmed):
             return min(self.confirmed, key=self.mean)
         ranked = [(self.best_of(trial), trial) for trial in self.reports if self.best_of(trial) is not None]
         return min(ranked)[1] if ranked else None
@@ -276,14 +278,14 @@ def _confirmation(
         return
     for row in rows:
         yield from _scores(row, truth)
-    rivals = sorted((trial for trial in truth.confirmed if trial != 1), key=truth.mean)
+    rivals = sorted((trial for trial in truth.confirmed if trial != truth.baseline), key=truth.mean)
     if [row["trial"] for row in result["rivals"]] != rivals:
         yield f"the order is {[row['trial'] for row in result['rivals']]}, not {rivals}"
     for place, text in (("printed", printed), ("show", "\n".join(sweep.lines(["gaudi-tune", "run"])))):
         for number in truth.confirmed:
             half = f" ± {format_score(truth.half_width(number))}" if len(truth.confirmed[number]) > 1 else ""
             score = re.escape(f"{format_score(truth.mean(number))}{half} over {len(truth.confirmed[number])} ")
-            label = "baseline" if number == 1 else f"trial {number:03d}"
+            label = "baseline" if number == truth.baseline else f"trial {number:03d}"
             if not re.search(rf"^(confirmed)? +{label} +{score}", text, re.MULTILINE):
                 yield f"{place}: no line of {label} has {score}"
     winner, listed = next(iter(rivals), None), sweep.brief()["confirmed"]
@@ -292,7 +294,7 @@ def _confirmation(
     client = MlflowClient(uri)
     ids = [experiment.experiment_id for experiment in client.search_experiments()]
     (run,) = client.search_runs(ids, f"attributes.run_name = '{name}' and tags.kind = 'sweep'")
-    for role, trial in {"baseline": 1, "winner": winner}.items():
+    for role, trial in {"baseline": truth.baseline, "winner": winner}.items():
         mean = run.data.metrics.get(f"confirmed/test_{truth.metric} of {role}")
         wanted = None if trial is None or trial not in truth.confirmed else truth.mean(trial)
         if mean != wanted and not math.isclose(mean or math.nan, wanted or math.nan):
