@@ -44,7 +44,7 @@ class EarlierSweeps(NamedTuple):
     """The folder of that sweep."""
     sources: Sequence[SweepFile] = ()
     """The files of our sweeps of ``--learn-from``, and then of the one of ``--baseline``."""
-    results: Mapping[str, Sequence[Result]] = {}
+    results: Sequence[tuple[str, Sequence[Result]]] = ()
     """The trials of each source of ``--learn-from``, by its name."""
     winner: Mapping[str, Any] | None = None
     """The configuration that becomes the baseline (``--baseline``)."""
@@ -94,14 +94,15 @@ def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: st
         return EarlierSweeps()
     objective = choose_objectives(experiment, options)[0]
     sources: dict[Path, SweepFile] = {}  # by folder: a sweep may be named twice, by its name and by its folder
-    results: dict[str, Sequence[Result]] = {}
-    for source in options.learn_from:
+    results: list[tuple[str, Sequence[Result]]] = []
+    for source in dict.fromkeys(options.learn_from):
         if is_outside(source):
-            results[source] = read_outside(source, objective, tracking_uri)
-        else:
-            folder, sweep_file = earlier_sweep("--learn-from", source, storage, experiment.name)
-            sources[folder] = sweep_file
-            results[str(sweep_file.options["name"])] = results_of(folder, sweep_file, objective)
+            results.append((source, read_outside(source, objective, tracking_uri)))
+            continue
+        folder, sweep_file = earlier_sweep("--learn-from", source, storage, experiment.name)
+        if folder not in sources:
+            results.append((str(sweep_file.options["name"]), results_of(folder, sweep_file, objective)))
+        sources[folder] = sweep_file
     winner = None
     if options.baseline:
         sweep, number = options.baseline_trial
@@ -163,7 +164,7 @@ def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
     ranked: list[tuple[int, dict[str, Any]]] = []
     notes: list[str] = []
     space = plan.experiment.search_space
-    for name, results in earlier.results.items():
+    for name, results in earlier.results:
         if is_outside(name):  # with any other columns
             columns = {*space.ranges, *space.fixed}
             results = [Result({k: v for k, v in r.params.items() if k in columns}, r.value) for r in results]

@@ -71,6 +71,13 @@ def test_the_best_of_each_source_come_before_the_second_best(earlier: Path, tmp_
     assert learned == [config for pair in zip(*alone, strict=True) for config in pair]
 
 
+def test_two_sweeps_of_one_name_in_different_folders_are_two(earlier: Path, tmp_path: Path) -> None:
+    earlier_sweep(LEARNER, tmp_path, lambda config: -abs(config["x"] - 0.9), trials=20)
+    named_twice = (str(earlier / "earlier"), "earlier", str(tmp_path / "earlier"))
+    notes = plan_of(LEARNER, earlier, learn_from=named_twice).learning_notes
+    assert notes[:2] == [f"learns from earlier: {n} of {n} trials fit" for n in (30, 20)]
+
+
 def test_no_trial_of_the_sweeps_that_it_learns_from_is_trained_again(earlier: Path, storage: Path) -> None:
     with_baseline = replace(LEARNER, baseline={"x": 0.5, "y": 0.5})
     earlier_sweep(with_baseline, storage, lambda config: -abs(config["x"] - 0.5), trials=12)
