@@ -24,7 +24,7 @@ examples: $(READY) ## Tune twelve loops that others wrote (docs/examples), on th
 check: $(READY) ## Check style and types, and run the tests that start no process: about a minute
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint test-quick-sweep test-quick-rest
 
-test: $(READY) ## Run all tests; installs PostgreSQL, Chromium and a C++ compiler if they are missing
+test: services ## Run all tests; installs PostgreSQL, Chromium and a C++ compiler if they are missing
 	$(MAKE) --no-print-directory --jobs=4 test-shared-ray test-own-rays test-servers test-own-rays-rest test-processes test-quick-rest test-quick-sweep
 
 lint: $(READY) ## Check style, names and types
@@ -35,15 +35,16 @@ lint: $(READY) ## Check style, names and types
 
 # Parts of the tests, four at a time, the longest first: those that share a Ray, those that start their own, those that
 # start servers, browsers and other processes, and the quick ones. Ray and servers wait a lot: more parts run than there are cores.
+# Only "test" asks for the services: a part that waited for them would let a short one begin before it.
 test-shared-ray: $(READY)
 	$(BIN)/python -m pytest -m "workers and not own_ray"
-test-own-rays: services
+test-own-rays: $(READY)
 	$(BIN)/python -m pytest -m own_ray tests/on_ray tests/plan
-test-own-rays-rest: services
+test-own-rays-rest: $(READY)
 	$(BIN)/python -m pytest -m own_ray --ignore=tests/on_ray --ignore=tests/plan
-test-servers: services
+test-servers: $(READY)
 	$(BIN)/python -m pytest -m "processes and not workers and not own_ray" tests/show tests/devices tests/private
-test-processes: services
+test-processes: $(READY)
 	$(BIN)/python -m pytest -m "processes and not workers and not own_ray" --ignore=tests/show --ignore=tests/devices --ignore=tests/private
 services: $(READY)
 	tests/helpers/install_services.sh
