@@ -36,7 +36,7 @@ BUDGETS = {
     "show": 3440,
     "sweep.record": 1321,
     "define": 1428,
-    "group": 1856,
+    "group": 1857,
     "integrations": 151,
     "data": 1705,
     "storage": 441,

@@ -44,7 +44,8 @@ def check_metrics(metrics: Mapping[str, Any], objectives: Sequence[str], unit: s
             raise unusable_report(
                 f"{metric!r}, which the experiment asks for, must be a number, but this one has {shown}"
             )
-    _check_progress(unit, metrics.get(unit, max(1, progress)), progress)
+    if unit in metrics:
+        _check_progress(unit, metrics[unit], progress)
     for name, value in metrics.items():
         if name == names.OURS or name.startswith(names.PREFIX):
             raise unusable_report(f"{name!r} is a name that the sweep sets itself; report it under another name")

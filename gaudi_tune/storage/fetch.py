@@ -109,12 +109,12 @@ def view(address: str, name: str | None = None) -> Path:
             entries = remote.files(recursive=False)
             if SWEEP_FILE not in entries:
                 continue
-            seen = {
+            viewed_files = {
                 file: entries[file]._replace(size=min(entries[file].size, limit))
                 for file, limit in VIEWED_BYTES.items()
                 if file in entries
             }
-            _fetch(remote, seen, target)
+            _fetch(remote, viewed_files, target)
             owner = owner_in(remote) if OWNER_FILE in entries else None
             if owner is not None and not owner.ended and time.time() - entries[OWNER_FILE].modified_at < FRESH_S:
                 (target / RUNS_ELSEWHERE).touch()
