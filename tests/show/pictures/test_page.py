@@ -21,6 +21,7 @@ import pytest
 from PIL import Image
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
 from gaudi_tune.base.errors import SweepError
@@ -30,7 +31,7 @@ from gaudi_tune.show.pictures.page import LivePage
 from gaudi_tune.show.pictures.report import write_report
 from gaudi_tune.sweep.record.events import Event, Reported, StopAsked, SweepBegan, SweepEnded
 from gaudi_tune.sweep.record.sweep_state import SweepState
-from tests.helpers.mlflow_pages import chromium, resize
+from tests.helpers.mlflow_pages import NOT_YET, chromium, resize
 from tests.show.pictures.test_pictures import MIXED, NAMES, plan_of, state_of, view_of
 
 PHONE = 390, 844
@@ -209,7 +210,8 @@ class Seen:
             self.sweep.page.tick(self.sweep.state)
             return shown()
 
-        return WebDriverWait(self.browser, SHOWN_WITHIN_S, poll_frequency=0.05).until(turn)
+        waiting = WebDriverWait(self.browser, SHOWN_WITHIN_S, poll_frequency=0.05, ignored_exceptions=NOT_YET)
+        return waiting.until(turn)
 
     def row(self, number: int) -> list[str]:
         """The cells of a trial's row; none while there is no such row."""
@@ -223,8 +225,30 @@ class Seen:
         numbers: list[int] = self.browser.execute_script(script)
         return numbers
 
+    def buttons(self, words: str) -> list[WebElement]:
+        return self.browser.find_elements(By.XPATH, f"//button[normalize-space()='{words}']")
+
     def press(self, words: str) -> None:
-        self.browser.find_element(By.XPATH, f"//button[normalize-space()='{words}']").click()
+        """Press a button once it is there and nothing lies over it: a page that is being drawn moves it."""
+
+        def is_pressed() -> bool:
+            buttons = self.buttons(words)
+            for button in buttons[:1]:
+                button.click()
+            return bool(buttons)
+
+        self.until(is_pressed)
+
+    def confirm(self, words: str, question: str) -> None:
+        """Press a button, and again what it asks; a slow machine's page may have forgotten the first press."""
+
+        def is_confirmed() -> bool:
+            asking = self.buttons(question)
+            for button in (asking or self.buttons(words))[:1]:
+                button.click()
+            return bool(asking)
+
+        self.until(is_confirmed)
 
     def all_pictures(self) -> bool:
         script = "return document.querySelectorAll('#pictures .main-svg').length"
@@ -280,7 +304,7 @@ def test_a_person_sees_reports_as_they_come_and_pictures(seen: Seen, sweep: Swee
 def test_a_person_stops_a_trial_adds_some_tries_one_and_ends_the_sweep(seen: Seen, sweep: Sweep) -> None:
     seen.press("stop")
     assert not sweep.wishes  # it asks first
-    seen.press("stop trial 5?")
+    seen.confirm("stop", "stop trial 5?")
     seen.until(lambda: sweep.wishes)
     sweep.happens(StopAsked(request="stop trial-005", trial=5))
     seen.until(lambda: "running, stops" in seen.row(5))
@@ -294,8 +318,7 @@ def test_a_person_stops_a_trial_adds_some_tries_one_and_ends_the_sweep(seen: See
     seen.until(lambda: "as you wish" in seen.browser.find_element(By.ID, "add-answer").text)
     seen.press("try next")
     seen.until(lambda: seen.browser.find_element(By.ID, "answer").text == "lr=<b>7</b> is not in its range")
-    seen.press("end after the running trials")
-    seen.press("end after the running trials?")
+    seen.confirm("end after the running trials", "end after the running trials?")
     seen.until(lambda: len(sweep.wishes) == 5)
     stop, _, add, one, end = sweep.wishes
     assert (stop, add, end) == ({"do": "stop", "trial": 5}, {"do": "add", "trials": 10}, {"do": "end"})
