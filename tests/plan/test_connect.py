@@ -22,7 +22,7 @@ def test_an_address_without_a_host_or_a_port_is_an_error(address: str) -> None:
 def test_a_cluster_with_another_ray_is_refused_with_both_versions_and_the_fix(
     there: str, fix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ray's own check, without the cluster; ``python -m tests.tools.versions.join`` has one."""
+    """Ray's own check, without a cluster."""
     metadata = {"ray_version": there, "python_version": "3.9.1"}
     monkeypatch.setattr("gaudi_tune.private.ray_core.is_ray_here_private", lambda: False)
     monkeypatch.setattr("ray.init", lambda **options: check_version_info(metadata, "here"))

@@ -10,26 +10,22 @@ every place that keeps trials is counted. Prints, last, one JSON object:
 
 With ``--stock``, a second command with public APIs alone (``GAUDI_TUNE_STOCK=1``) follows, "stock".
 ``idle`` is the share of the devices' time without a trial, ``ratio`` our trials a second over the rival's, both
-from the call of ``fit`` (here: the start of the sweep) to its end. ``--busy N`` keeps N other processes computing, and
-Takes a minute for
-400 trials on 2 quiet cores.
+from the call of ``fit`` (here: the start of the sweep) to its end. Takes a minute for 400 trials on 2 quiet cores.
 
-    python tests/tools/benchmarks/instant_trials.py [--trials 400] [--busy 2] [--no-rival]
+    python tests/tools/benchmarks/instant_trials.py [--trials 400] [--stock] [--no-rival]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +47,10 @@ NAME = "instant"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=400)
-    parser.add_argument("--busy", type=int, default=0, metavar="N", help="other processes that compute meanwhile")
     parser.add_argument("--stock", action="store_true", help="run with public APIs alone as well")
     parser.add_argument("--no-rival", action="store_true", help="run this project alone")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, busy_processes(given.busy):
+    with tempfile.TemporaryDirectory() as folder:
         rival = None if given.no_rival else run_rival(Path(folder), given.trials)
         own = run_own(Path(folder), given.trials)
         kept = numbers_kept(Path(folder), own["summary"])
@@ -128,25 +123,6 @@ def numbers_kept(folder: Path, summary: dict[str, Any]) -> dict[str, list[int]]:
             for (name,) in database.execute(query)
         ]
     return {"log": log, "study": study, "summary": list(map(int, summary["device_time"]["trials"])), "mlflow": mlflow}
-
-
-@contextmanager
-def busy_processes(count: int) -> Iterator[None]:
-    """Keep so many other processes computing inside the block."""
-    processes = [multiprocessing.get_context("spawn").Process(target=compute, daemon=True) for _ in range(count)]
-    for process in processes:
-        process.start()
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-
-
-def compute() -> None:
-    """Compute without an end."""
-    while True:
-        sum(range(10_000))
 
 
 if __name__ == "__main__":

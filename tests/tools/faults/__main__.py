@@ -7,7 +7,7 @@ must be in MLflow once each, and every HPU, process and lock must be free. Print
 
     {"kinds": 20, "runs": 100, "lost": 0, "doubled": 0, "leaked": 0}
 
-    python -m tests.tools.faults [KIND ...] [--times 5] [--seed 0] [--results FILE]
+    python -m tests.tools.faults [KIND ...] [--times 5] [--seed 0] [--scheduler fifo] [--results FILE]
 
 Five times each take an hour and a half on 2 cores; with --results what was found is kept, and what is there is not
 done again. Exits with 1 if anything was lost, doubled or leaked. Makes separate file systems
@@ -32,12 +32,14 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import get_args
 
 import psutil
 from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT
 from rich.console import Console
 from rich.table import Table
 
+from gaudi_tune.define.options import SchedulerName
 from gaudi_tune.show.trackers.sweep_entries import git_state
 from tests.helpers.mlflow_server import Server
 from tests.tools.faults.check import check
@@ -98,6 +100,7 @@ def main() -> None:
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; none: all")
     parser.add_argument("--times", type=int, default=5, help="faults of each kind")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--scheduler", choices=get_args(SchedulerName), default="fifo", help="of the sweeps")
     parser.add_argument("--results", type=Path, help="where to keep what was found, a line for each kind")
     asked = parser.parse_args()
     if unknown := set(asked.kinds) - set(KINDS):
@@ -107,7 +110,7 @@ def main() -> None:
     found = read_results(asked.results)
     for kind in asked.kinds or KINDS:
         if kind not in found:
-            found[kind] = suffered(kind, asked.times, asked.seed)
+            found[kind] = suffered(kind, asked.times, asked.seed, asked.scheduler)
             if asked.results is not None:
                 with asked.results.open("a") as file:
                     file.write(json.dumps(asdict(found[kind])) + "\n")
@@ -125,7 +128,7 @@ def read_results(file: Path | None) -> dict[str, Result]:
     return {result.kind: result for result in (Result(**json.loads(line)) for line in lines)}
 
 
-def suffered(kind: str, times: int, seed: int) -> Result:
+def suffered(kind: str, times: int, seed: int, scheduler: SchedulerName) -> Result:
     """Let sweeps suffer a kind of fault so many times."""
     began, faults = time.monotonic(), Counter(dict.fromkeys(WHAT, 0))
     code = git_state().get(MLFLOW_GIT_COMMIT, "?")  # now: a commit may come while the sweeps run
@@ -133,7 +136,8 @@ def suffered(kind: str, times: int, seed: int) -> Result:
     while len(back_after) < times:
         missing = times - len(back_after)
         with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-            done = disturbed(Path(folder), [kind] * missing, random.Random(f"{seed} {kind} {missing}"), faults)
+            chance = random.Random(f"{seed} {kind} {missing}")
+            done = disturbed(Path(folder), [kind] * missing, chance, faults, scheduler)
         if not done:
             break
         back_after += done
@@ -141,7 +145,9 @@ def suffered(kind: str, times: int, seed: int) -> Result:
     return Result(kind, code, back_after, dict(faults))
 
 
-def disturbed(folder: Path, kinds: Sequence[str], chance: random.Random, faults: Counter[str]) -> list[float]:
+def disturbed(
+    folder: Path, kinds: Sequence[str], chance: random.Random, faults: Counter[str], scheduler: SchedulerName
+) -> list[float]:
     """Run a sweep that suffers these faults in turn, and count what they cost.
 
     Returns:
@@ -164,7 +170,7 @@ def disturbed(folder: Path, kinds: Sequence[str], chance: random.Random, faults:
         seeds = CONFIRMATIONS_A_FAULT * len(kinds) // 2 if confirms else 0
         sweep = Sweep(
             folder, f"faults-{kind}", server.uri, trials, seed, own_clock=kind == "clock", variables=variables,
-            grows=grows, seeds=seeds, inside=INSIDE.get(kind, ()),
+            grows=grows, seeds=seeds, inside=INSIDE.get(kind, ()), scheduler=scheduler,
         )  # fmt: skip
         sweep.small_disk = folder / place
         if kind == "few-processes":
