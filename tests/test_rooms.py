@@ -33,7 +33,7 @@ BUDGETS = {
     "plan": 1027,
     "sweep.policies": 804,
     "sweep.search": 1212,
-    "show": 3440,
+    "show": 3437,
     "sweep.record": 1321,
     "define": 1428,
     "group": 1857,

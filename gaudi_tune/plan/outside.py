@@ -100,7 +100,7 @@ def _in_mlflow(experiment: str, objective: Objective, tracking_uri: str) -> Iter
     if mlflow_experiment is None:
         raise SweepError(f"there is no such experiment at {tracking_uri}")
     for run in client.search_runs([mlflow_experiment.experiment_id], max_results=MAX_RUNS):
-        if objective.name in run.data.metrics and run.info.status != "FAILED":
+        if run.info.status != "FAILED" and run.data.tags.get("kind") != "confirmation":
             history = client.get_metric_history(run.info.run_id, objective.name)
             if values := [entry.value for entry in history if math.isfinite(entry.value)]:
                 yield Result(run.data.params, objective.best(values))

@@ -38,7 +38,8 @@ FLOAT32 = 1e-6
 LATE = 0.2
 """The last share of a search in which a new best means that it still improved."""
 MIN_SEARCHED = 5
-"""The fewest trials of a search of which is said that the best is the baseline, or that it still improved."""
+"""The fewest trials of a search of which is said that the best is the baseline, that it still improved, or that nothing
+is left to do."""
 MAX_COMPARED = 100
 """How many trials, and different values of a metric, are looked at for this: the first ones."""
 MAX_NAMED = 4
@@ -124,6 +125,8 @@ def next_steps(plan: Plan, state: SweepState, confirmation: Mapping[str, Any] | 
     order = early_order(ranked, state.objective)
     words = order.in_words(plan.budget.unit, plan.rungs) if order is not None else ""
     sentences += [words if "--grace" in words else "", _about_end(plan.name, ranked, state)]
+    if not any(sentences) and len(ranked) >= MIN_SEARCHED:
+        sentences = [f"nothing seen here asks for another search: gaudi-tune export {plan.name} takes the best away"]
     return [sentence for sentence in sentences if sentence]
 
 

@@ -276,6 +276,9 @@ def runs(folder: Path) -> str:
         client.log_param(run, "optimizer", optimizer)
         for step, value in ((1, score), (2, score / 2)):  # its best is not its last
             client.log_metric(run, "score", value, step=step)
+    again = client.create_run(experiment, tags={"kind": "confirmation"}).info.run_id  # of a trial that is there
+    client.log_param(again, "x", 0.4)
+    client.log_metric(again, "score", 9.0)
     return "mlflow:old"
 
 

@@ -33,6 +33,9 @@ def train_loop(config: dict[str, Any]) -> None:
 EXPERIMENT = Experiment(train_loop=train_loop, space=SPACE, metric="score", mode="max")
 
 
+NOTHING = ["nothing seen here asks for another search: gaudi-tune export a takes the best away"]
+
+
 def advice(fed: Fed, storage: Any, confirmation: Any = None) -> list[str]:
     plan = make_plan(EXPERIMENT, SweepOptions(storage=storage, name="a", device="cpu"))
     return next_steps(plan, fed.state, confirmation)
@@ -110,7 +113,7 @@ def test_a_branch_that_never_led_is_named_and_a_stopped_trial_counts_at_its_step
         curve = [0.51234, 0.7, 0.9 - number / 1e5] if good else [0.123 + number / 1e3]
         fed.trial(number, *curve, outcome="finished" if good else "stopped early", **{**X, "kind": kind})
         if number == 10:
-            assert advice(fed, storage) == [], "four others ahead of five: 2 times 1 in 126"
+            assert advice(fed, storage) == NOTHING, "four others ahead of five: 2 times 1 in 126"
     (sentence,) = advice(fed, storage)
     assert sentence == (
         "kind=sgd was behind in all of its 6 trials: at most 0.1340 at epoch 1, half of the others beyond 0.5123: "
@@ -118,7 +121,7 @@ def test_a_branch_that_never_led_is_named_and_a_stopped_trial_counts_at_its_step
     )
     for number in range(12, 16):  # as good at the same step
         fed.trial(number, 0.6, outcome="stopped early", **{**X, "kind": "sgd"})
-    assert advice(fed, storage) == []
+    assert advice(fed, storage) == NOTHING
 
 
 def test_what_one_choice_does_is_not_said_of_another_that_its_trials_had(storage: Any) -> None:

@@ -96,10 +96,8 @@ class Picture:
 
     def as_data(self) -> dict[str, Any]:
         """Return the picture as plain data, with the figure in the format of plotly.js, to which its texts are text."""
-        return {
-            **vars(self),
-            "figure": None if self.figure is None else _without_markup(json.loads(self.figure.to_json())),
-        }
+        figure = None if self.figure is None else _without_markup(json.loads(self.figure.to_json()))
+        return {**vars(self), "figure": figure}
 
 
 def _without_markup(part: Any, key: str = "") -> Any:
@@ -131,11 +129,8 @@ def draw_picture(name: str, view: SweepView) -> Picture | None:
         figure = getattr(figures, name)(view)
         if figure is None:
             return None
-        caption = caption.format(
-            metric=view.summary["metric"],
-            shares=shares_of(view.summary["device_seconds"]),
-            said=figure.layout.meta or "",
-        )
+        summary, said = view.summary, figure.layout.meta or ""
+        caption = caption.format(metric=summary["metric"], shares=shares_of(summary["device_seconds"]), said=said)
         figure.update_layout(template={"layout": LAYOUT}, title=None, height=figure.layout.height or HEIGHT)
     except figures.NothingToDrawError as reason:
         caption = f"Not there: {reason}."

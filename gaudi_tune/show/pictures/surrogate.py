@@ -89,7 +89,7 @@ class Surrogate:
             TooLittleError: There are too few trials, or their hyperparameters explain too little.
         """
         if len(trials) < MIN_TRIALS:
-            raise TooLittleError(f"fewer than {MIN_TRIALS} trials have ended with a value or diverged")
+            raise TooLittleError(f"{len(trials)} trials have ended with a value or diverged, and it takes {MIN_TRIALS}")
         surrogate = cls(trials[:: math.ceil(len(trials) / MAX_TRIALS)], objective)
         if surrogate.explained < MIN_EXPLAINED or len({trial.best for trial in trials}) < 2:
             raise TooLittleError("what the trials reached does not follow from their hyperparameters")

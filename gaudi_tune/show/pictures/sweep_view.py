@@ -126,7 +126,7 @@ class SweepView:
         address, _, note = self.address.partition("  ")
         recipe = f"{summary['recipe']} recipe, " if plan.experiment.has_recipes else ""
         return {
-            "intro": f"A sweep of {summary['experiment']}, {recipe}on {summary['device']}",
+            "intro": f"A sweep of {summary['experiment']}, {recipe}on {plan.devices.count} {summary['device']}",
             "state": self._status(),
             "running": self.running,
             "at": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.clock_time)),
