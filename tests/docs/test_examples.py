@@ -46,7 +46,7 @@ def test_its_plan_passes(
     assert printed.out.startswith(f"sweep   {name}-")
 
 
-@pytest.mark.parametrize("name", ["sft", "dpo"])
+@pytest.mark.parametrize("name", ["sft", "dpo", "lora_yaml"])
 def test_trainers_of_trl_need_ten_lines(name: str) -> None:
-    before, after = (COUNT["lines"](EXAMPLES / "trl" / way / f"{name}.py") for way in ("found", "tuned"))
+    before, after = (COUNT["lines"](EXAMPLES / "llm" / way / f"{name}.py") for way in ("found", "tuned"))
     assert 0 < COUNT["changed"](before, after) <= 10
