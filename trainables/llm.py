@@ -158,15 +158,16 @@ def check(config: LlmConfig) -> list[str]:
     parts = [f"{size} {kind} of {split}" for split, size in data.sizes.items()]
     share = data.answer_tokens["train"] / data.tokens["train"]
     bytes_of_base = 4 if config.mixed_precision == "off" else 2
-    widths = (2, 4, 8) if config.sharding == "full" else (1,)
-    needs = {width: config.memory(data.model, width, bytes_of_base) for width in widths}
-    need = min(needs.values(), key=lambda need: need.total)
+    sharded = config.sharding == "full"
+    needs = [config.memory(data.model, width, bytes_of_base) for width in ((2, 4, 8) if sharded else (1,))]
+    need, of_each = needs[-1], ", ".join(f"{need.total / 1e9:.2f}" for need in needs)
+    memory = f"about {of_each} GB of a device with 2, 4, 8 workers a trial" if sharded else need
     lines = [
         f"data: {config.data}: {', '.join(parts)}; {data.tokens['train']} tokens to train on, {share:.0%} in answers",
         *(f"data: {note}" for note in data.notes),
         f"model: {config.model}: {data.model['model_type']}, {need.parameters / 1e6:.4g} million parameters, "
         f"{config.max_length} tokens at most",
-        *(f"memory: {need}" + (f" with --workers-per-trial {n}" if n > 1 else "") for n, need in needs.items()),
+        f"memory: {memory}",
     ]
     if config.device_gb and need.total > config.device_gb * 1e9:
         raise ValueError(
