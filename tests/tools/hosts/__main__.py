@@ -5,7 +5,7 @@ On each, Ray is started as docs/several-nodes.md says, with one CPU core as its 
 torch model trains over them. Afterwards every trial must have ended with the numbers of an undisturbed one, its
 metrics must be in MLflow once each, and no process may be left. Prints a table and, last, one JSON object:
 
-    {"kinds": 11, "runs": 11, "lost": 0, "doubled": 0, "leaked": 0}
+    {"kinds": 12, "runs": 12, "lost": 0, "doubled": 0, "leaked": 0}
 
     python -m tests.tools.hosts [KIND ...] [--times 1]
 
@@ -84,10 +84,10 @@ class Cluster:
         """Return ``x`` of the trial that a host trains."""
         return next(told.x for told in reversed(self.sweep.trained()) if told.host == host.name)
 
-    def begin(self, trials: int, **options: Any) -> HostsSweep:
+    def begin(self, trials: int, *settings: str, **options: Any) -> HostsSweep:
         """Begin a sweep."""
         self.sweep = HostsSweep(self.hosts, self.shared, trials, **options)
-        self.sweep.start()
+        self.sweep.start(*settings)
         return self.sweep
 
     def note(self, what: str) -> None:
@@ -135,10 +135,10 @@ def group(cluster: Cluster) -> None:
     cluster.note(f"2 ranks on 2 hosts, which met at {sweep.trained()[0].master}")
 
 
-def group_vanished(cluster: Cluster) -> None:
+def group_vanished(cluster: Cluster, *settings: str) -> None:
     """A trial on two hosts, one of which vanishes in its middle: the trial goes on with a third."""
     cluster.add_hosts(3)
-    sweep = cluster.begin(trials=1, epochs=60, epoch_s=1, workers_per_trial="2")
+    sweep = cluster.begin(1, *settings, epochs=60, epoch_s=1, workers_per_trial="2")
     assert sweep.wait_for_hosts(2, 120), "both ranks train"
     told = next(told for told in reversed(sweep.trained()) if told.host != cluster.hosts[0].name)
     lost, spare = sorted(cluster.hosts[1:], key=lambda host: host.name != told.host)
@@ -148,6 +148,11 @@ def group_vanished(cluster: Cluster) -> None:
     (sweep.orders / HURRY).touch()
     lost.plug_in()
     sweep.check()
+
+
+def sharded_vanished(cluster: Cluster) -> None:
+    """The same, where each host has a part of the model, and writes a part of each checkpoint."""
+    group_vanished(cluster, "sharded=true")
 
 
 def vanished(cluster: Cluster) -> None:
@@ -268,6 +273,7 @@ CASES: dict[str, Callable[[Cluster], None]] = {
     "s3": s3,
     "group": group,
     "group-vanished": group_vanished,
+    "sharded-vanished": sharded_vanished,
     "vanished": vanished,
     "joins-late": joins_late,
     "bad-line": bad_line,
