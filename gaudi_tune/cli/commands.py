@@ -7,7 +7,6 @@
     gaudi-tune export SWEEP [--to FOLDER]
     gaudi-tune rerun SWEEP --script SCRIPT [--trial N] [--seeds 5] [options of a sweep]
     gaudi-tune doctor
-    gaudi-tune deliver SWEEP... [--tracking-uri URI]
 
 SWEEP is a name in the results, or a folder.
 """
@@ -120,9 +119,6 @@ def _parser() -> argparse.ArgumentParser:
     text = "check that this machine has everything that a sweep on Gaudi needs (about a minute)"
     note = "Run it while no sweep is running. Exits with 1 if anything is wrong (!!); a warning (!) leaves it at 0."
     command("doctor", _doctor, text, epilog=note)
-    deliver = command("deliver", _deliver, "bring to MLflow what sweeps could not deliver before they ended")
-    deliver.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="of a sweep, such as results/NAME")
-    deliver.add_argument("--tracking-uri", metavar="URI", help="where the sweeps are tracked (default: as for a sweep)")
     for subparser in (ls, show):
         subparser.add_argument("--json", action="store_true", help="print JSON")
     return parser
@@ -229,21 +225,6 @@ def _doctor(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
     from gaudi_tune.devices.doctor import diagnose
 
     return diagnose()
-
-
-def _deliver(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
-    from gaudi_tune.show.trackers.delivery import deliver_left
-    from gaudi_tune.show.trackers.store import tracking_uri
-
-    status = 0
-    for folder in arguments.folders:
-        try:
-            size = deliver_left(folder, tracking_uri(arguments.tracking_uri))
-            print(f"{folder}: delivered {size} bytes" if size else f"{folder}: nothing was left to deliver")
-        except SweepError as error:  # noqa: PERF203  (the other sweeps are still delivered)
-            print(f"error: {error}", file=sys.stderr)
-            status = error.status
-    return status
 
 
 def _text(data: Any, lines: Sequence[str], as_json: bool) -> str:

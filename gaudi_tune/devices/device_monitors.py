@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import psutil
-from typing_extensions import override
 
 from gaudi_tune.devices.gaudi_node import MODULES_OF_A_NODE
 
@@ -21,6 +20,8 @@ T = TypeVar("T")
 
 TEMPERATURE_OF_CHIP = 0
 """pyhlml's HLML_TEMPERATURE_ON_AIP; 1 is the board."""
+_logged = set[str]()
+"""What was logged: a value that a device does not report is missing from every sample."""
 
 
 def attempt(what_lacks: str, read: Callable[[], T]) -> T | None:
@@ -28,7 +29,10 @@ def attempt(what_lacks: str, read: Callable[[], T]) -> T | None:
     try:
         return read()
     except Exception as error:  # the libraries of drivers have errors of their own, without a common class
-        logger.warning("%s: %s: %s", what_lacks, type(error).__name__, error)
+        message = f"{what_lacks}: {type(error).__name__}: {error}"
+        if message not in _logged:
+            _logged.add(message)
+            logger.warning("%s", message)
         return None
 
 
@@ -160,22 +164,3 @@ def _memory(memory: Any) -> dict[str, float]:
 
 def _power(milliwatts: float, limit: float) -> dict[str, float]:
     return {"power_usage_watts": milliwatts / 1000, "power_usage_percentage": milliwatts / limit * 100}
-
-
-class _OncePerMessage(logging.Filter):
-    """Lets each message pass once: a value that a device does not report is missing from every sample."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._passed: set[str] = set()
-
-    @override
-    def filter(self, record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        new = message not in self._passed
-        self._passed.add(message)
-        return new
-
-
-_ONCE_PER_MESSAGE = _OncePerMessage()
-logger.addFilter(_ONCE_PER_MESSAGE)

@@ -35,7 +35,7 @@ class Announcer:
         self._call_views(lambda view: view.tick(self.state))
 
     def _call_views(self, act: Callable[[View], object]) -> None:
-        for view in [*self.views, *self.trackers]:  # in this order the trackers get the last pictures before the end
+        for view in [*self.views, *self.trackers]:  # in this order: a tracker sends the last report when it is drawn
             with errors_are_logged(PROBLEM):
                 act(view)
 

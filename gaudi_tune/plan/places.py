@@ -13,7 +13,6 @@ from pathlib import Path
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.options import SweepOptions
-from gaudi_tune.private.mlflow_schema import VERSION_TABLE, schema_versions
 from gaudi_tune.show.trackers.store import STORE_URI, check_registry, check_tracking, database_file
 
 LOCKED_FOR_S = 5.0
@@ -65,8 +64,6 @@ def check_store(uri: str, experiment: str) -> None:
         # Not mode=ro: the first reader after a killed writer must be able to roll its transaction back.
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=LOCKED_FOR_S)) as database:
             tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            versions = database.execute("SELECT version_num FROM alembic_version") if VERSION_TABLE in tables else ()
-            version = next((row[0] for row in versions), None)
             query = "SELECT experiment_id FROM experiments WHERE name = ? AND lifecycle_stage = 'deleted'"
             deleted = database.execute(query, (experiment,)).fetchone() if "experiments" in tables else None
     except sqlite3.Error as error:
@@ -74,28 +71,8 @@ def check_store(uri: str, experiment: str) -> None:
             f"{option}: {file} cannot be read as a database of MLflow ({error}); correct the address, or move the file "
             f"away"
         ) from error
-    _check_version(version, option, uri)
     if deleted is not None:
         raise SweepError(
             f"{option}: the MLflow experiment {experiment!r} was deleted there; bring it back with: "
             f"mlflow experiments restore --experiment-id {deleted[0]}"
         )
-
-
-def _check_version(version: str | None, option: str, uri: str) -> None:
-    """See that the installed MLflow opens a local database of this version; None for one without tables."""
-    try:
-        latest, versions = schema_versions()
-    except LookupError:  # MLflow says it when it opens the database
-        return
-    if version in (None, latest):
-        return
-    if version in versions:
-        raise SweepError(
-            f"{option}: an older MLflow made this database, and the installed one does not open it; back it up and run "
-            f"mlflow db upgrade {uri}"
-        )
-    raise SweepError(
-        f"{option}: a newer MLflow than the installed one made this database (version {version}); install that MLflow, "
-        f"or give another address"
-    )

@@ -17,7 +17,7 @@ from gaudi_tune.base.files import atomic_write
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.pictures.catalogue import Picture, draw_pictures
 from gaudi_tune.show.pictures.sweep_view import COLOURS, SweepView
-from gaudi_tune.sweep.record.events import Event, PicturesDrawn, Reported, SweepEnded
+from gaudi_tune.sweep.record.events import Event, Reported, SweepEnded
 from gaudi_tune.sweep.record.sweep_state import SweepState
 
 logger = logging.getLogger(__name__)
@@ -34,9 +34,9 @@ class DrawPictures:
     Tune's event loop only gathers the data, which takes milliseconds.
     """
 
-    def __init__(self, plan: Plan, address: Callable[[], str], tell: Callable[[PicturesDrawn], None]) -> None:
-        """Prepare only. ``tell`` is called from any thread, ``address`` returns the tracker's address."""
-        self._plan, self._address, self._tell = plan, address, tell
+    def __init__(self, plan: Plan, address: Callable[[], str]) -> None:
+        """Prepare only. ``address`` returns the tracker's address."""
+        self._plan, self._address = plan, address
         self._has_new_reports = False
         self._next_draw_at = 0.0  # monotonic time
         self._thread: threading.Thread | None = None
@@ -64,7 +64,6 @@ class DrawPictures:
         start, thread_start = time.monotonic(), time.thread_time()
         with errors_are_logged("the sweep could not be drawn"):
             write_report(view, draw_pictures(view), view.plan.report_file)
-            self._tell(PicturesDrawn(files=[view.plan.report_file], is_final=not view.running))
         cpu_s = time.thread_time() - thread_start  # without the time of other work on these cores
         self._next_draw_at = start + max(DRAW_EVERY_S, cpu_s / MAX_CORE_SHARE)
 

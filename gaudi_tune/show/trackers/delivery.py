@@ -1,4 +1,4 @@
-"""The delivery of a sweep's outbox to MLflow: by a thread while the sweep runs, or later by a command.
+"""The delivery of a sweep's outbox to MLflow, by a thread.
 
 Functions import MLflow, which takes a second: the thread does it, not Tune's event loop.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import sqlite3
 import threading
 import time
@@ -22,12 +21,10 @@ from filelock import FileLock
 from typing_extensions import override
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.files import OUTBOX_FILE
 from gaudi_tune.base.process import temporary_environment
-from gaudi_tune.show.trackers.outbox import GIVE_UP_AFTER_S, Outbox, tracked_at
+from gaudi_tune.show.trackers.outbox import GIVE_UP_AFTER_S, Outbox
 from gaudi_tune.show.trackers.records import SWEEP, BeginRun, Record, Update
 from gaudi_tune.show.trackers.store import database_file
-from gaudi_tune.sweep.record.lock import is_running
 
 if TYPE_CHECKING:
     from gaudi_tune.show.trackers.mlflow_runs import MlflowRuns
@@ -171,37 +168,6 @@ class Sender(threading.Thread):
             self._fails_since = self._fails_since or time.monotonic()
             if self._gives_up.wait(SEND_EVERY_S):
                 raise _GivenUpError
-
-
-def deliver_left(folder: Path, tracking_uri: str) -> int:
-    """Deliver the rest of the outbox of a sweep that does not run, and return its size in bytes.
-
-    Raises a SweepError if it cannot be delivered, or MLflow does not accept everything.
-    """
-    if not (folder / OUTBOX_FILE).is_file():
-        raise SweepError(f"{folder}: there is no {OUTBOX_FILE} here; give the folder of a sweep")
-    # Records name files to send and a function to call, so those of another user are not trusted.
-    if any(path.stat().st_uid != os.geteuid() for path in (folder, folder / OUTBOX_FILE)):
-        raise SweepError(f"{folder}: this sweep is another user's, who can deliver it")
-    if is_running(folder):
-        raise SweepError(f"{folder}: this sweep is running, and delivers by itself")
-    tracked = tracked_at(folder)
-    if tracked is None:
-        raise SweepError(f"{folder}: this sweep has a damaged outbox ({OUTBOX_FILE}); put it back from a backup")
-    if tracked != tracking_uri:
-        raise SweepError(f"{folder}: this sweep is tracked at {tracked}; give that as --tracking-uri")
-    outbox = Outbox(folder)
-    size = outbox.waiting
-    sender = Sender(tracking_uri, outbox)
-    sender.start()
-    sender.close()
-    if outbox.waiting:
-        raise SweepError(
-            f"{folder}: MLflow at {tracking_uri} accepted nothing for {GIVE_UP_AFTER_S} s (the reason is above); "
-            f"the rest stays there"
-        )
-    outbox.close()
-    return size
 
 
 def _groups(records: list[Record]) -> list[list[Record]]:

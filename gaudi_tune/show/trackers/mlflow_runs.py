@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from http import HTTPStatus
@@ -25,8 +24,6 @@ from gaudi_tune.show.trackers.records import EXPERIMENT, FAILURE, FAILURE_KIND, 
 
 logger = logging.getLogger(__name__)
 
-PICTURES_SHARE = 0.05
-"""The largest share of the time that pictures of a running sweep may take from its metrics, on a slow line."""
 MAX_METRICS = 800
 """The most metrics in one batch: MLflow takes 1000 entries, up to 100 of them tags and 100 parameters."""
 MAX_PARAM = 6000
@@ -48,7 +45,6 @@ class MlflowRuns:
         self._client, self._folder, self._ids = client, outbox.folder, outbox.ids
         # An earlier process may have made runs in MLflow without noting their ids here.
         self._runs_may_exist = outbox.reopened
-        self._skip_pictures_until = 0.0  # monotonic time
 
     def deliver(self, group: Sequence[records.Record]) -> None:
         """Send one record, or several of one run: its beginning, updates and end. Only the last may have a status.
@@ -70,9 +66,8 @@ class MlflowRuns:
             case records.LogDocument() as record:
                 self._client.log_dict(self._ids[record.run], record.content, record.name)
             case records.LogModel() as record:
-                if self._is_inside(record.checkpoint):
-                    checkpoint = str(self._folder / record.checkpoint)
-                    log_best_model(self._client, self._ids, replace(record, checkpoint=checkpoint))
+                checkpoint = str(self._folder / record.checkpoint)
+                log_best_model(self._client, self._ids, replace(record, checkpoint=checkpoint))
 
     def retry_until(self, error: Exception, attempt: int) -> str | None:
         """Return in words until when to retry after an error of MLflow's client.
@@ -171,33 +166,12 @@ class MlflowRuns:
             self._client.set_terminated(run, status, updates[-1].time_ms)
 
     def _log_files(self, record: records.LogFiles) -> None:
-        start = time.monotonic()
-        if record.may_be_skipped and start < self._skip_pictures_until:
-            return
-        try:
-            for name in record.files:
-                if not self._is_inside(name):
-                    continue
-                file = self._folder / name
-                if file.is_dir():
-                    self._client.log_artifacts(self._ids[record.run], str(file), record.folder or None)
-                elif file.is_file():
-                    self._client.log_artifact(self._ids[record.run], str(file), record.folder or None)
-        except Exception as error:  # each kind of store raises its own
-            if not record.may_be_skipped:
-                raise
-            logger.warning("MLflow does not take the pictures (%s); others follow", str(error).split("\n")[0])
-        if record.may_be_skipped:
-            self._skip_pictures_until = start + (time.monotonic() - start) / PICTURES_SHARE
-
-    def _is_inside(self, path: str) -> bool:
-        """Whether a path in a record is in the sweep's own folder, after following links. If not, log an error."""
-        inside = (self._folder / path).resolve().is_relative_to(self._folder.resolve())
-        if not inside:
-            logger.error(
-                "MLflow does not get %s: a record in %s names it, and it is not in that folder", path, self._folder
-            )
-        return inside
+        for name in record.files:
+            file = self._folder / name
+            if file.is_dir():
+                self._client.log_artifacts(self._ids[record.run], str(file), record.folder or None)
+            elif file.is_file():
+                self._client.log_artifact(self._ids[record.run], str(file), record.folder or None)
 
 
 def _tags_in(updates: Sequence[records.Update]) -> dict[str, str]:

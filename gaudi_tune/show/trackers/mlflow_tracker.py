@@ -12,6 +12,7 @@ from typing import Any
 
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import errors_are_logged
+from gaudi_tune.base.files import REPORT_FILE
 from gaudi_tune.base.words import format_params
 from gaudi_tune.define.options import HOME, PROJECT_ROOT
 from gaudi_tune.define.sweep_plan import Plan
@@ -86,13 +87,9 @@ class MlflowTracker:
     @property
     def hint(self) -> str:
         """How to start MLflow's page, if the store is no server."""
-        command = "make ui" if self._uses_default_store else how_to_open(self._plan.tracking_uri)
+        is_of_checkout = self._plan.tracking_uri == STORE_URI and HOME == PROJECT_ROOT
+        command = "make ui" if is_of_checkout else how_to_open(self._plan.tracking_uri)
         return f"start the page with: {command}" if command else ""
-
-    @property
-    def _uses_default_store(self) -> bool:
-        """Whether commands need no address, because the store is that of the checkout, where they are given."""
-        return self._plan.tracking_uri == STORE_URI and HOME == PROJECT_ROOT
 
     def load_line(self) -> str | None:
         """Return a line of Python that loads the best trial's model from MLflow; None if MLflow does not have it."""
@@ -116,9 +113,6 @@ class MlflowTracker:
                 self._put(Update(run=self._run(event.trial).name, time_ms=time_ms, tags={STATUS: "paused"}))
             case events.TrialEnded():
                 self._end_trial(event, state, time_ms)
-            case events.PicturesDrawn():
-                files = [self._relative(file) for file in event.files]
-                self._put(records.LogFiles(run=SWEEP, time_ms=time_ms, files=files, may_be_skipped=not event.is_final))
             case events.SweepEnded():
                 self._end_sweep(event, state, time_ms)
 
@@ -136,13 +130,8 @@ class MlflowTracker:
         self._writer.shutdown()
         self._sender.close()
         if self._outbox.waiting:
-            uri = self._plan.tracking_uri
-            option = "" if self._uses_default_store else f" --tracking-uri {uri}"
-            logger.error(
-                "MLflow at %s accepted nothing for %d s; the rest waits on disk. Deliver it with: "
-                "gaudi-tune deliver %s%s",
-                uri, GIVE_UP_AFTER_S, self._plan.folder, option,
-            )  # fmt: skip
+            message = "MLflow at %s accepted nothing for %d s; the rest waits on disk. Deliver it with: %s"
+            logger.error(message, self._plan.tracking_uri, GIVE_UP_AFTER_S, self._plan.how_to_resume())
         if not self._sender.is_alive():
             self._outbox.close()
         return self._sender.problem
@@ -321,6 +310,7 @@ class MlflowTracker:
             if not trial.has_ended:
                 run = self._settled(trial, state, time_ms).name
                 self._put(Update(run=run, time_ms=time_ms, tags={STATUS: trial.status}, status="KILLED"))
+        self._put(records.LogFiles(run=SWEEP, time_ms=time_ms, files=[REPORT_FILE]))  # drawn by a view before
         self._put(records.LogDocument(run=SWEEP, time_ms=time_ms, name="summary.json", content=dict(event.summary)))
         metrics = {f"seconds/{kind}": value for kind, value in event.summary["device_seconds"].items()}
         best = event.summary["best"]
@@ -344,14 +334,10 @@ class MlflowTracker:
         if saved is not None and saved["checkpoint"] is not None:
             self._log_model(saved, time_ms)
 
-    def _relative(self, path: str | os.PathLike[str]) -> str:
-        """Return a path relative to the sweep's folder, which may be moved before the records are delivered."""
-        return os.path.relpath(path, self._plan.folder)
-
     def _log_model(self, saved: Mapping[str, Any], time_ms: int) -> None:
         """Log the best checkpoint, and the model that is made from it."""
         plan, run, self._checkpoint = self._plan, self._run(saved["trial"]).name, saved["checkpoint"]
-        checkpoint = self._relative(self._checkpoint)
+        checkpoint = os.path.relpath(self._checkpoint, plan.folder)  # which may be moved before the delivery
         self._put(records.LogFiles(run=run, time_ms=time_ms, files=[checkpoint], folder="checkpoint"))
         load = plan.experiment.predictor
         if load is None:  # the experiment does not say how to predict

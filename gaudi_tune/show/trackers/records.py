@@ -92,8 +92,6 @@ class LogFiles(Record):
     """Paths relative to the sweep's folder. Missing files are left out."""
     folder: str = ""
     """The folder among the artifacts."""
-    may_be_skipped: bool = False
-    """Whether newer files will follow, so that these may be left out on a slow line or a full server."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import unquote
 
-from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.errors import SweepError, first_line
 from gaudi_tune.base.process import changed_environment
 from gaudi_tune.define.options import HOME
 from gaudi_tune.define.sweep_plan import Plan
@@ -173,29 +173,20 @@ def _explain(error: Exception, action: str) -> str:
     from mlflow.exceptions import MlflowException
 
     status = error.get_http_status_code() if isinstance(error, MlflowException) else None
-    user = os.environ.get("MLFLOW_TRACKING_USERNAME")
-    client = f"the user {user!r}" if user else "requests without a user"
-    if status == HTTPStatus.UNAUTHORIZED:
-        return (
-            f"MLflow there wants a user and the right password, and does not take {client} (HTTP 401). Set "
-            f"MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD to those that its administrator gave you."
-        )
     if status == HTTPStatus.FORBIDDEN and "Invalid Host" in str(error):
         return (
             "MLflow there does not go by this name (HTTP 403, Invalid Host header). Add host and port of the address "
             "to MLFLOW_SERVER_ALLOWED_HOSTS of the server."
         )
-    if status == HTTPStatus.FORBIDDEN:
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        user = os.environ.get("MLFLOW_TRACKING_USERNAME")
+        client = f"the user {user!r}" if user else "requests without a user"
         return (
-            f"MLflow there does not let {client} {action} (HTTP 403). Have its administrator "
-            f"grant EDIT on it (mlflow/README.md says how), or set MLFLOW_TRACKING_USERNAME and "
-            f"MLFLOW_TRACKING_PASSWORD to a user who has it."
+            f"MLflow there does not let {client} {action} (HTTP {status}). Set MLFLOW_TRACKING_USERNAME and "
+            f"MLFLOW_TRACKING_PASSWORD to those of a user who may, or have its administrator grant EDIT on it "
+            f"(mlflow/README.md says how)."
         )
-    first_line = str(error).strip().split("\n", maxsplit=1)[0]
-    reason = first_line
-    if "(Caused by " in first_line:  # urllib3's message has 350 characters, and the cause at its end
-        reason = first_line.rpartition("(Caused by ")[2].rpartition(": ")[2].rstrip("')\"")
     return (
-        f"no MLflow tracking store answers there ({reason}). Start it, correct the address, or leave the option "
-        f"and $MLFLOW_TRACKING_URI out for the local store."
+        f"no MLflow tracking store answers there ({first_line(error)}). Start it, correct the address, or leave the "
+        f"option and $MLFLOW_TRACKING_URI out for the local store."
     )

@@ -7,9 +7,8 @@ views in ``show`` read them.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from gaudi_tune.base.failure import Failure
@@ -197,12 +196,3 @@ class SweepEnded(Event):
 
     summary: Mapping[str, Any]
     """The contents of summary.json."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PicturesDrawn(Event):
-    """Pictures and report were drawn into the sweep's folder, in place of earlier ones with their names."""
-
-    files: Sequence[Path]
-    is_final: bool
-    """Whether the sweep is over, so that these are not drawn again."""

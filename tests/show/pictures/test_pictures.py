@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from gaudi_tune.show.pictures.report import DrawPictures, write_report
 from gaudi_tune.show.pictures.surrogate import standings
 from gaudi_tune.show.pictures.sweep_view import SweepView, fields_of
 from gaudi_tune.sweep.record.device_time import Interval
-from gaudi_tune.sweep.record.events import CheckpointSaved, PicturesDrawn, Reported, SweepEnded, TrialBegan
+from gaudi_tune.sweep.record.events import CheckpointSaved, Reported, SweepEnded, TrialBegan
 from gaudi_tune.sweep.record.outcome import why_diverged
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from tests.helpers.fed_state import Fed
@@ -259,29 +260,26 @@ def test_a_picture_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
 def test_drawing_that_fails_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     plan = plan_of(tmp_path / "is-not-there")
     state = state_of([[0.1], [0.2]], plan)
-    drawn: list[PicturesDrawn] = []
-    pictures = DrawPictures(plan, str, drawn.append)
-    pictures.show(SweepEnded(summary={}), state)
+    DrawPictures(plan, str).show(SweepEnded(summary={}), state)
     assert "the sweep could not be drawn" in caplog.text
-    assert not drawn
 
 
 def test_a_running_sweep_is_drawn_in_a_thread_and_the_end_once_more(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     state = state_of([[0.1, 0.2], [0.3]], plan)
-    drawn: list[PicturesDrawn] = []
-    pictures = DrawPictures(plan, str, drawn.append)
+    pictures = DrawPictures(plan, str)
     pictures.tick(state)  # nothing was reported yet
     config = state.trials[1].config
     report = Reported(trial=1, step=2, point=(0.2,), metrics={}, config=config)
     pictures.show(report, state)
     pictures.tick(state)
+    while not plan.report_file.is_file():
+        time.sleep(0.05)
+    assert data_in(plan.report_file.read_text())["head"]["running"]
     state.close()
     state.apply(SweepEnded(summary={}))
     pictures.show(SweepEnded(summary={}), state)
-    assert [event.is_final for event in drawn] == [False, True]
-    assert drawn[0].files == [plan.report_file]
-    assert plan.report_file.is_file()
+    assert not data_in(plan.report_file.read_text())["head"]["running"]
 
 
 def test_a_confirmation_has_a_picture_and_its_trials_are_in_the_table_alone(tmp_path: Path) -> None:

@@ -128,31 +128,6 @@ def test_a_line_that_is_not_a_record_blocks_nothing(uri: str, tmp_path: Path, ca
     assert "a line of 20 bytes is not a record and is skipped (KeyError('version'))" in caplog.text
 
 
-def test_files_of_other_places_are_not_sent(uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What is in the sweep's folder is; a link there that leads out of it is not."""
-    (tmp_path / "private").mkdir()
-    key, folder = tmp_path / "private" / "key", tmp_path / "sweep"
-    key.write_text("hush")
-    sweep, *trials = records_of("files", uri, "files")
-    assert isinstance(sweep, BeginSweep)
-    outbox = outbox_in(folder, [replace(sweep, artifacts=str(tmp_path / "artifacts")), *trials])
-    for name in ("timeline.png", "trial-000/checkpoint/state.pt"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("shown")
-    (folder / "link.png").symlink_to(key)
-    files = [folder / "timeline.png", folder / "link.png", folder / ".." / "private" / "key", key]
-    outbox.put(LogFiles(run=SWEEP, time_ms=0, files=[str(file) for file in files]))
-    for trial, checkpoint in (("000", folder / "trial-000" / "checkpoint"), ("001", key.parent)):
-        outbox.put(LogFiles(run=trial, time_ms=0, files=[str(checkpoint)], folder="checkpoint"))
-    deliver(uri, outbox)
-    client = MlflowClient(uri)
-    shown = {file.path for run in outbox.ids if run != "experiment" for file in client.list_artifacts(outbox.ids[run])}
-    assert shown == {"timeline.png", "checkpoint"}
-    assert client.list_artifacts(outbox.ids["001"]) == []
-    assert not [file for file in (tmp_path / "artifacts").rglob("*") if file.is_file() and file.read_text() == "hush"]
-    assert caplog.text.count("it is not in that folder") == 4
-
-
 def test_files_are_sent_also_from_a_folder_that_was_moved(uri: str, tmp_path: Path) -> None:
     folder, moved = tmp_path / "results" / "sweep", tmp_path / "archive" / "sweep"
     folder.parent.mkdir()

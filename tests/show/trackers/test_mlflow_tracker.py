@@ -24,7 +24,6 @@ from gaudi_tune.sweep.record.events import (
     Decided,
     Decision,
     Ending,
-    PicturesDrawn,
     Reported,
     SweepBegan,
     SweepEnded,
@@ -106,7 +105,7 @@ def test_a_sweep_of_every_outcome(storage: Path) -> None:
     happen(tracker, state, ended(2, "stopped early", "not among the best third of 4 at epoch 1"))
     happen(tracker, state, reported(1, 2, 0.375), ended(1, "finished", "it has had its 4 epochs"))
     happen(tracker, state, ended(3, "failed", "Traceback\nRuntimeError: on purpose"))
-    happen(tracker, state, SweepEnding(ending=INTERRUPTED), PicturesDrawn(files=[report], is_final=True))
+    happen(tracker, state, SweepEnding(ending=INTERRUPTED))
     over(tracker, state, checkpoint)
 
     runs = runs_of(plan)
@@ -140,18 +139,6 @@ def test_a_sweep_of_every_outcome(storage: Path) -> None:
     assert runs["sweep"].info.run_id in tracker.address
     assert MlflowTracker(plan).address == "http://127.0.0.1:5000"  # before the store has the run
     assert tracker.load_line() is None  # the experiment has no predictor
-
-
-def test_pictures_of_a_running_sweep_arrive_but_not_each_time(storage: Path) -> None:
-    plan = plan_of(storage, "drawn")
-    tracker, state = MlflowTracker(plan), state_of(plan)
-    first, soon, last = (plan.folder / f"{name}.html" for name in ("first", "soon", "last"))
-    for file in (first, soon, last):
-        file.write_text("drawn")
-    drawn = [PicturesDrawn(files=[file], is_final=file is last) for file in (first, soon, last)]
-    happen(tracker, state, SweepBegan(), *drawn)
-    tracker.close()
-    assert artifacts(plan, runs_of(plan)["sweep"]) == {"space.json", "first.html", "last.html"}
 
 
 def test_a_sweep_that_is_complete_or_ended_as_asked_is_finished(storage: Path) -> None:
@@ -237,7 +224,7 @@ def test_the_end_of_a_sweep_without_a_server_names_the_command(
     happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25), ended(1, "finished"))
     with caplog.at_level(logging.ERROR):
         over(tracker, state)
-    assert f"gaudi-tune deliver {plan.folder} --tracking-uri {uri}" in caplog.text
+    assert plan.how_to_resume() in caplog.text
 
 
 def test_a_tracker_opens_nothing_before_the_sweep_begins(storage: Path) -> None:

@@ -112,7 +112,7 @@ RECORDS_OF_EACH_KIND = [
     ),
     BeginRun(run="001", time_ms=2, name="trial 001", tags={"trial": "001"}, params={}),
     Update(run="001", time_ms=3, step=4, metrics={"loss": math.inf}, tags={"status": "failed"}, status="FAILED"),
-    LogFiles(run=SWEEP, time_ms=5, files=["/results/s/report.html"], may_be_skipped=True),
+    LogFiles(run=SWEEP, time_ms=5, files=["/results/s/report.html"]),
     LogDocument(run=SWEEP, time_ms=6, name="summary.json", content={"best": None}),
     LogModel(
         run="001", time_ms=7, sweep="s", checkpoint="/results/s/trial-001/checkpoint_000000", loaded_by="a.b:c",

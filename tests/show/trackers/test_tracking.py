@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
-import mlflow
 import pytest
 import requests
 from mlflow.tracking import MlflowClient
 
-from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.files import DELIVERED_FILE, OUTBOX_FILE
-from gaudi_tune.cli.commands import main
-from gaudi_tune.show.trackers.delivery import Sender, deliver_left
+from gaudi_tune.show.trackers.delivery import Sender
 from gaudi_tune.show.trackers.mlflow_runs import MAX_TRIES, MlflowRuns
 from gaudi_tune.show.trackers.outbox import Outbox
-from gaudi_tune.show.trackers.records import SWEEP, LogFiles, Update
-from gaudi_tune.sweep.record.lock import SweepLock
-from tests.helpers.deliveries import EPOCHS, check_delivered, deliver, free_port, outbox_in, records_of
+from gaudi_tune.show.trackers.records import Update
+from tests.helpers.deliveries import EPOCHS, check_delivered, deliver, outbox_in, records_of
 from tests.helpers.mlflow_server import Server
 
 
@@ -33,10 +27,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.kill()
 
 
-def test_a_command_delivers_the_rest_of_a_sweep(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its process was killed: in the middle of a line, and after MLflow had what was not yet noted as delivered."""
+def test_the_next_process_delivers_the_rest_of_a_sweep(server: Server, tmp_path: Path) -> None:
+    """The first was killed: in the middle of a line, and after MLflow had what was not yet noted as delivered."""
     folder = tmp_path / "left"
     records = records_of("left", server.uri)
     first = outbox_in(folder, records[:7])
@@ -47,52 +39,9 @@ def test_a_command_delivers_the_rest_of_a_sweep(
     with (folder / OUTBOX_FILE).open("ab") as file:
         file.write(b'{"version": 1, "kind": "Upd')
     first.close()
-    command = ["deliver", str(folder), "--tracking-uri", server.uri]
-    assert main(command) == 0
-    check_delivered(server.uri, "left")
-    assert main(command) == 0
-    delivered, nothing = capsys.readouterr().out.splitlines()
-    assert delivered.startswith(f"{folder}: delivered ")
-    assert nothing == f"{folder}: nothing was left to deliver"
-
-
-def test_the_command_refuses_what_is_not_its_to_deliver(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    elsewhere, torn, runs = tmp_path / "elsewhere", tmp_path / "torn", tmp_path / "runs"
-    outbox_in(elsewhere, records_of("elsewhere", "http://elsewhere:5000")).close()
-    outbox_in(torn, records_of("torn", server.uri)[1:]).close()
-    outbox_in(runs, records_of("runs", server.uri)).close()
-    lock = SweepLock(runs)
-    assert main(["deliver", *map(str, (tmp_path, elsewhere, torn, runs)), "--tracking-uri", server.uri]) == 2
-    lock.release()
-    none, other, first_is_lost, running = capsys.readouterr().err.splitlines()
-    assert none == f"error: {tmp_path}: there is no {OUTBOX_FILE} here; give the folder of a sweep"
-    assert other.endswith("is tracked at http://elsewhere:5000; give that as --tracking-uri")
-    assert first_is_lost.endswith("has a damaged outbox (mlflow-outbox.jsonl); put it back from a backup")
-    assert running.endswith("this sweep is running, and delivers by itself")
-    assert not list(tmp_path.glob(f"*/{DELIVERED_FILE}"))
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-@pytest.mark.parametrize("of_somebody", ["", OUTBOX_FILE])
-def test_the_command_leaves_the_sweeps_of_other_users_alone(of_somebody: str, server: Server, tmp_path: Path) -> None:
-    folder = tmp_path / "theirs"
-    outbox_in(folder, records_of("theirs", server.uri)).close()
-    os.chown(folder / of_somebody, 54321, -1)
-    with pytest.raises(SweepError, match="this sweep is another user's, who can deliver it"):
-        deliver_left(folder, server.uri)
-    assert not (folder / DELIVERED_FILE).exists()
-
-
-def test_the_command_says_that_a_server_is_away(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gaudi_tune.show.trackers.delivery.GIVE_UP_AFTER_S", 1)
-    uri = f"http://127.0.0.1:{free_port()}"
-    outbox_in(tmp_path / "away", records_of("away", uri)).close()
-    assert main(["deliver", str(tmp_path / "away"), "--tracking-uri", uri]) == 2
-    assert f"MLflow at {uri} accepted nothing for 1 s" in capsys.readouterr().err
+    for _ in range(2):
+        deliver(server.uri, Outbox(folder))
+        check_delivered(server.uri, "left")
 
 
 def test_an_experiment_that_is_deleted_in_the_middle_loses_nothing(server: Server, tmp_path: Path) -> None:
@@ -129,37 +78,6 @@ def test_a_run_that_someone_deleted_does_not_hold_up_the_others(server: Server, 
     assert len(client.get_metric_history(outbox.ids["001"], "score")) == EPOCHS
 
 
-def test_pictures_take_the_place_of_earlier_ones_and_hold_nothing_up(
-    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For a while the server has no place for files: metrics arrive, and later the last pictures do."""
-    monkeypatch.setattr("gaudi_tune.show.trackers.mlflow_runs.PICTURES_SHARE", 1.0)
-    outbox, picture = Outbox(tmp_path), tmp_path / "report.html"
-    records, files = records_of("shown", server.uri), [str(picture), str(tmp_path / "not-drawn.png")]
-    shown = LogFiles(run=SWEEP, time_ms=0, files=files, may_be_skipped=True)
-    picture.write_text("first")
-    for record in [*records[:4], shown]:
-        outbox.put(record)
-    sender = Sender(server.uri, outbox)
-    sender.start()
-    wait_for_delivery(outbox)
-    assert artifact(server, outbox.ids[""]) == "first"
-    place = server.folder / "artifacts"
-    place.rename(server.folder / "kept")
-    place.write_text("in the way")
-    picture.write_text("second")
-    for record in [shown, *records[4:]]:
-        outbox.put(record)
-    wait_for_delivery(outbox)
-    assert "MLflow does not take the pictures" in caplog.text
-    check_delivered(server.uri, "shown")
-    place.unlink()
-    (server.folder / "kept").rename(place)
-    outbox.put(replace(shown, may_be_skipped=False))
-    sender.close()
-    assert artifact(server, outbox.ids[""]) == "second"
-
-
 def test_a_trial_that_failed_and_is_trained_again_is_not_called_failed(server: Server, tmp_path: Path) -> None:
     """Its driver was killed between the end of the trial and Tune's next snapshot."""
     outbox, records = Outbox(tmp_path), records_of("again", server.uri)
@@ -181,12 +99,6 @@ def wait_for_delivery(outbox: Outbox) -> None:
     while outbox.waiting:
         assert time.monotonic() < until
         time.sleep(0.1)
-
-
-def artifact(server: Server, run_id: str) -> str:
-    """The words of a run's report.html."""
-    path = mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="report.html", tracking_uri=server.uri)
-    return Path(path).read_text()
 
 
 PASSWORD = ", until this user's password and rights are right again"

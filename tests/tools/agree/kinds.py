@@ -28,10 +28,11 @@ from gaudi_tune.base.files import OUTBOX_FILE, STATE_LOG
 from gaudi_tune.define.experiment import as_name
 from gaudi_tune.devices.cpu import CPU
 from gaudi_tune.on_ray.tuner import SweepTuner
-from gaudi_tune.show.trackers.delivery import deliver_left
+from gaudi_tune.show.trackers.outbox import Outbox
 from gaudi_tune.sweep.record.sweep_file import read_sweep_file
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from tests.helpers import simulated_groups
+from tests.helpers.deliveries import deliver
 from tests.helpers.simulated_groups import without_ray
 from tests.tools.agree.groups import KilledError, RealActors, keep_files
 from tests.tools.agree.loops import Curve
@@ -233,7 +234,7 @@ class CheckedSweep:
                 state = self._part(resumes=True, kill_at=None, add_trials=self.kind.add_trials)
         os.chdir(here)
         assert state is not None, "the last part is not killed"
-        deliver_left(self.folder, self.uri)
+        deliver(self.uri, Outbox(self.folder))
         searched = [trial for trial in state.trials.values() if not trial.confirms]
         ranges = read_sweep_file(self.folder).space
         self.truth = Truth(

@@ -68,7 +68,7 @@ def command_lines(random: Random, place: Path) -> Input:
 
 def gaudi_tune(random: Random, place: Path) -> Input:
     """Return a command line of ``gaudi-tune``."""
-    command = random.choice(("ls", "show", "rerun", "run", "deliver", "show", "rerun", "run"))
+    command = random.choice(("ls", "show", "rerun", "run", "show", "rerun", "run"))
     given = [
         str(place / "results" / "earlier"), "earlier", str(place / "results"), "my.py", str(place / "my.py"),
         str(place), f"{place}/my.py:EXPERIMENT", f"{place}/my.py:nothing", f"{place}/broken.py", f"{place}/exits.py",
