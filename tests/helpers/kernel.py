@@ -49,19 +49,6 @@ class Kernel:
                 return self.seen[-1]
         raise AssertionError(f"not seen among {[message['msg_type'] for message in self.seen]}")
 
-    def send(self, comm: str, content: Any) -> None:
-        """Send a message of a widget."""
-        data = {"method": "custom", "content": content}
-        self.client.shell_channel.send(self.client.session.msg("comm_msg", {"comm_id": comm, "data": data}))
-
-    def ask(self, comm: str, path: str, body: str | None = None) -> bytes:
-        """Ask as the page in a cell does, and return the answer."""
-        content = {"id": time.monotonic(), "path": path, "body": body}
-        self.send(comm, content)
-        answer = self.until(lambda m: m["content"].get("data", {}).get("content", {}).get("id") == content["id"])
-        assert answer["content"]["data"]["content"]["ok"] is True
-        return bytes(answer["buffers"][0])
-
     def shown(self) -> list[dict[str, Any]]:
         """The displays of a cell as they stand, in their order."""
         displays: dict[str, dict[str, Any]] = {}

@@ -1,8 +1,8 @@
 """The live page of a sweep: report.html, which follows the sweep and takes requests, from a server in this process.
 
-Only this machine reaches the server, and only people with the token in its address. The cell of a notebook has the
-same page, and asks through the kernel. Threads that answer never read the state, but the last
-:class:`~gaudi_tune.show.pictures.sweep_view.SweepView`, which Tune's event loop makes while somebody watches.
+Only this machine reaches the server, and only people with the token in its address. Threads that answer never read the
+state, but the last :class:`~gaudi_tune.show.pictures.sweep_view.SweepView`, which Tune's event loop makes while
+somebody watches.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class LivePage:
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="page", daemon=True).start()
         print(f"page    {self.address}", flush=True)
 
-    # Threads of the server, or of a cell, call these.
+    # Threads of the server call these.
 
     def answer(self, address: str, body: bytes | None) -> tuple[HTTPStatus, str, bytes]:
         """Return status, kind and content of the answer to a GET, or to a POST with a body.

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
 
 from gaudi_tune.show.pictures.cell import PLOTLY
 from tests.helpers.kernel import Kernel, started_kernel
-from tests.show.pictures.test_pictures import MIXED
 
-pytest.importorskip("anywidget")
 pytest.importorskip("ipykernel")
 pytestmark = pytest.mark.processes
 
-WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 IMPORTS = """
 import sys, tempfile, time
 from itertools import chain, repeat
@@ -32,7 +28,7 @@ sweep = Sweep(Path(tempfile.mkdtemp()), MIXED)
 views = [sweep.page, ShowInCell(sweep.page), ShowProgress(sweep.plan)]
 for view in views[1:]:
     view.show(SweepBegan(), sweep.state)
-while {"do": "end"} not in sweep.wishes and len(sweep.state.trials) and next(ticks):
+while next(ticks):
     for view in views:
         view.tick(sweep.state)
     time.sleep(0.05)
@@ -40,7 +36,6 @@ sweep.state.apply(SweepEnded(summary={}))
 for view in views:
     view.show(SweepEnded(summary={}), sweep.state)
 sweep.close()
-print(sweep.wishes)
 """
 
 
@@ -59,40 +54,15 @@ def test_main_says_what_to_write_instead_and_a_script_is_a_script(kernel: Kernel
     assert "usage:" in kernel.run("%run script.py")
 
 
-def test_the_cell_has_the_page_which_steers_and_at_the_end_the_table(kernel: Kernel) -> None:
-    cell = kernel.start(f"ticks = repeat(True)\n{SWEEP}")
-    after = kernel.client.execute("print('the next cell')")
-    opened = kernel.until(lambda m: "page" in m["content"].get("data", {}).get("state", {}))
-    comm = opened["content"]["comm_id"]
-    kernel.until(lambda m: WIDGET_VIEW in m["content"].get("data", {}))  # from then on it takes requests
-    news = json.loads(kernel.ask(comm, "sweep?since=0"))
-    assert [trial["number"] for trial in news["trials"]] == list(range(1, len(MIXED) + 1))
-    kernel.until(lambda m: m["msg_type"] == "update_display_data" and not m["content"]["data"]["text/html"])
-    table, view = kernel.shown()
-    assert table["text/html"] == ""  # the page is in its place
-    assert view[WIDGET_VIEW]["model_id"] == comm
-    assert json.loads(kernel.ask(comm, "picture/learning_curves?since=0"))["figure"]
-    assert kernel.ask(comm, "plotly.js")[:2] == b"\x1f\x8b"  # gzip
-    for request in ({"do": "stop", "trial": 5}, {"do": "add", "trials": 10}, {"do": "end"}):
-        assert json.loads(kernel.ask(comm, "ask", json.dumps(request))) == {"done": "as you wish"}
+def test_the_table_follows_the_sweep_and_stays_with_a_picture(kernel: Kernel) -> None:
+    cell = kernel.start(f"cell_module.REPLACE_EVERY_S = 0.1\nticks = chain(repeat(True, 10), [False])\n{SWEEP}")
+    kernel.until(lambda m: m["msg_type"] == "update_display_data" and "running" in m["content"]["data"]["text/html"])
     told = kernel.wait_for_end(cell)
-    assert told.endswith("[{'do': 'stop', 'trial': 5}, {'do': 'add', 'trials': 10}, {'do': 'end'}]\n")
     assert "starting 2 worker groups" in told
     assert "\x1b[?25" not in told  # the cursor of a terminal
-    table, view, picture = kernel.shown()
+    table, picture = kernel.shown()
     assert picture[PLOTLY]["data"]
     assert "running, as of" not in table["text/html"]
+    assert "<td>5</td>" in table["text/html"]
     assert "<b>0.75</b>" in table["text/html"]
     assert "&lt;b&gt;adamw" in table["text/html"]
-    assert view == {"text/html": "", "text/plain": ""}
-    assert kernel.wait_for_end(after) == "the next cell\n"
-
-
-def test_without_widgets_the_table_follows_the_sweep(kernel: Kernel) -> None:
-    hide = "sys.modules['anywidget'] = None  # as where it is not installed\n"
-    cell = kernel.start(f"{hide}cell_module.REPLACE_EVERY_S = 0.1\nticks = chain(repeat(True, 10), [False])\n{SWEEP}")
-    kernel.until(lambda m: m["msg_type"] == "update_display_data" and "running" in m["content"]["data"]["text/html"])
-    assert "pip install anywidget" in kernel.wait_for_end(cell)
-    table, _ = kernel.shown()
-    assert "<td>5</td>" in table["text/html"]
-    assert not [message for message in kernel.seen if message["msg_type"] == "comm_open"]

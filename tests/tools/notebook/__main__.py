@@ -1,11 +1,11 @@
-"""Run a sweep in a cell of Jupyter Notebook, steer it in a browser, and see what the cell shows.
+"""Run a sweep in a cell of Jupyter Notebook, and see in a browser what the cell shows.
 
     python -m tests.tools.notebook [--environment DIR] [--pictures DIR]
 
 It needs Debian's Chromium, and installs notebook and jupyterlab into DIR, a virtual environment that it makes if there
 is none: so Jupyter's server is another process in another environment, as with JupyterHub. The kernel has the packages
 of this environment besides. Takes two minutes on 2 cores, once DIR is made. The exit status is 1 if something is
-missing. ``--pictures`` says where to leave pictures of the cell, at 1,280 and at 390 px.
+missing. ``--pictures`` says where to leave a picture of the cell.
 """
 
 from __future__ import annotations
@@ -46,11 +46,10 @@ experiment = Experiment(name="notebook", train_loop=train_loop, space=space, met
 results = build_tuner(experiment, num_samples=8, epochs=9, device="cpu").fit()""",
 )
 BEGUN = 4
-"""Trials that have begun when the picture is taken."""
+"""Trials that are waited for while the sweep runs."""
 SETTLES_S = 2
 """How long the page may take after a change of its size."""
-SIZES = {"notebook": (1280, 844), "notebook-phone": (390, 844)}
-FRAME = "//div[contains(@class, 'jp-OutputArea')]//iframe"
+TABLE = "//div[contains(@class, 'jp-RenderedHTMLCommon')]//table"
 
 
 def main() -> int:
@@ -103,7 +102,7 @@ def served(environment: Path, work: Path) -> Iterator[str]:
     port = free_port()
     variables = {
         "PYTHONPATH": str(PROJECT_ROOT),
-        "JUPYTER_PATH": str(Path(sys.prefix) / "share" / "jupyter"),  # where anywidget and plotly have their scripts
+        "JUPYTER_PATH": str(Path(sys.prefix) / "share" / "jupyter"),  # where plotly has its script
         "HOME": str(work),
         "OMP_NUM_THREADS": "1",
     }
@@ -138,28 +137,15 @@ def check_cells(pages: MlflowPages, pictures: Path) -> None:
     print("main() in a cell says to use build_tuner()", flush=True)
 
     run(pages, 2)
-    frame = pages.wait(lambda _: pages.all(FRAME), "the page in the cell", 120)[0]
-    browser.switch_to.frame(frame)
-    rows = pages.wait(lambda _: at_least(BEGUN, pages.all("//tbody/tr[contains(., 'stop') or td]")), "trials", 120)
-    print(f"the page is in the cell, with {len(rows)} trials", flush=True)
-    pages.wait(lambda _: stopped(pages), "a trial that was stopped")
-    print("a trial stops by its button, while the cell runs", flush=True)
-    for name, (width, height) in SIZES.items():
-        browser.switch_to.default_content()
-        picture_of_cell(pages, pictures / f"{name}.png", width, height)
-        browser.switch_to.frame(pages.all(FRAME)[0])
-        page = "document.scrollingElement"
-        cut = browser.execute_script(f"return {page}.scrollWidth - {page}.clientWidth")
-        assert cut <= 0, f"at {width} px, {cut} px of the page are cut off"
-        print(f"nothing is cut off at {width} px", flush=True)
-
-    browser.switch_to.default_content()
-    pages.wait(lambda _: not pages.all(FRAME), "the end", 240)
-    pages.wait(lambda _: "complete, as of" in pages.text, "the table of a sweep that is complete")
-    print("at the end there is a table, and no frame", flush=True)
+    trials = f"{TABLE}//tr[td]"
+    rows = pages.wait(lambda _: at_least(BEGUN, pages.all(trials)), "trials", 120)
+    assert "running, as of" in pages.text
+    print(f"a table with {len(rows)} trials is in the cell while it runs", flush=True)
+    pages.wait(lambda _: "complete, as of" in pages.text, "the table of a sweep that is complete", 240)
+    print("at the end the table says so", flush=True)
     pages.wait(lambda _: pages.all("//*[contains(@class, 'js-plotly-plot')]"), "the learning curves")
-    print("and the learning curves", flush=True)
-    picture_of_cell(pages, pictures / "notebook-end.png", *SIZES["notebook"])
+    print("and the learning curves are below it", flush=True)
+    picture_of_cell(pages, pictures / "notebook-end.png")
 
 
 def has_kernel(pages: MlflowPages) -> bool:
@@ -168,19 +154,6 @@ def has_kernel(pages: MlflowPages) -> bool:
         button.click()
         return False
     return bool(pages.all("//*[@data-status='idle']"))
-
-
-def stopped(pages: MlflowPages) -> bool:
-    """Whether a trial has been stopped by hand; if not, press a button, and again when it asks whether that is meant.
-
-    A trial that was asked to stop may have ended before.
-    """
-    if pages.all("//*[contains(@title, 'stopped by hand')]"):
-        return True
-    pressed = pages.all("//button[contains(@class, 'pressed')]")
-    for button in (pressed or pages.all("//button[normalize-space()='stop']"))[:1]:
-        button.click()
-    return False
 
 
 def answers(address: str) -> bool:
@@ -200,11 +173,10 @@ def at_least(number: int, found: list[Any]) -> list[Any]:
     return found if len(found) >= number else []
 
 
-def picture_of_cell(pages: MlflowPages, file: Path, width: int, height: int) -> None:
+def picture_of_cell(pages: MlflowPages, file: Path) -> None:
     """Take a picture of the page, scrolled to what the last cell shows."""
-    resize(pages.browser, width, height)
-    shown = [*pages.all(FRAME), *pages.all("//div[contains(@class, 'jp-RenderedHTMLCommon')]//table")]
-    pages.browser.execute_script("arguments[0].scrollIntoView()", shown[0])
+    resize(pages.browser, 1280, 844)
+    pages.browser.execute_script("arguments[0].scrollIntoView()", pages.all(TABLE)[0])
     time.sleep(SETTLES_S)
     save(pages.picture(), file)
 
