@@ -28,23 +28,23 @@ FLOORS = (
 """From the top down. Folders of one floor do not know each other."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
-    "cli": 891,
+    "cli": 876,
     "on_ray": 2692,
-    "plan": 1027,
+    "plan": 1007,
     "sweep.policies": 804,
     "sweep.search": 1212,
-    "show": 3437,
-    "sweep.record": 1321,
-    "define": 1428,
+    "show": 3276,
+    "sweep.record": 1316,
+    "define": 1419,
     "group": 1857,
     "integrations": 151,
-    "data": 1705,
+    "data": 1684,
     "storage": 441,
     "recipes": 1233,
     "training": 663,
-    "devices": 1038,
+    "devices": 1018,
     "base": 553,
-    "private": 1286,
+    "private": 1233,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""

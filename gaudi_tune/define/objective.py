@@ -24,39 +24,26 @@ USUAL_MODES: dict[Mode, set[str]] = {
 }  # fmt: skip
 """Words in the names of metrics that say whether they are maximized or minimized."""
 QUALIFIERS = {
-    "absolute", "all", "at", "average", "avg", "balanced", "best", "bits", "char", "clean", "cls", "cumulative", "dev",
-    "episode", "epoch", "eval", "final", "k", "l", "last", "log", "lsum", "macro", "max", "mean", "median", "micro",
-    "min", "nats", "overall", "p", "pr", "rate", "roc", "root", "score", "squared", "step", "sum", "test", "top",
+    "absolute", "all", "at", "average", "avg", "balanced", "bits", "char", "clean", "cls", "cumulative", "dev",
+    "episode", "epoch", "eval", "final", "k", "l", "last", "log", "lsum", "macro", "mean", "median", "micro",
+    "nats", "overall", "p", "pr", "rate", "roc", "root", "score", "squared", "step", "sum", "test", "top",
     "total", "train", "training", "val", "valid", "validation", "weighted", "word",
 }  # fmt: skip
 """Words beside such a word that leave its meaning as it is: ``error_rate``, but not ``error_reduction``."""
-COUNTED = {
-    "batches", "examples", "images", "items", "iterations", "rows", "samples", "sequences", "steps", "texts", "tokens",
-    "words",
-}  # fmt: skip
-"""What a speed counts, such as ``samples_per_s``."""
-
-
 FORMULA = re.compile(r"(^|[\s(])[\d.]*[-/]|[*^+=<>]")
-"""What a name has that computes with a metric."""
+"""What a name has that computes with a metric, such as 1-f1 and -loss."""
 
 
 def usual_mode(metric: str) -> Mode | None:
     """Return whether a metric of this name is usually maximized or minimized; None unless the whole name says so: each
     of its words is known, and none speaks against another."""
     text = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", metric).lower().replace("cross_entropy", "crossentropy")
-    text = re.sub(r"(latency)[\W_](ms|us|s|sec|seconds)(?![a-z])", r"\1", text)
-    text = re.sub(r"\b(val|valid|test|train|eval)(?=loss|acc|err)", "", text)
-    text, speeds = re.subn(r"[\W_]per[\W_]s(ec|econd)?$", "", text)
     words = re.findall(r"f1|r2|[^\W\d_]+", text)
-    if speeds:
-        return "max" if words and (QUALIFIERS | COUNTED).issuperset(words) else None
     modes: set[Mode] = {mode for mode, telling in USUAL_MODES.items() if telling.intersection(words)}
     modes = modes or ({"max"} if "score" in words else set())
     vocabulary = QUALIFIERS.union(*USUAL_MODES.values())
-    # The moment of the best value, or a formula, such as 1-f1 and -loss.
-    is_other = re.search(r"\b(best|max|min) (.* )?(epoch|step)$", " ".join(words)) or FORMULA.search(metric)
-    return modes.pop() if len(modes) == 1 and not is_other and vocabulary.issuperset(words) else None
+    is_clear = len(modes) == 1 and vocabulary.issuperset(words) and not FORMULA.search(metric)
+    return modes.pop() if is_clear else None
 
 
 @dataclass(frozen=True)

@@ -23,20 +23,9 @@ from rich.text import Text
 
 from gaudi_tune.base.errors import first_line
 from gaudi_tune.base.process import installed_versions, version_of
+from gaudi_tune.devices import gaudi_node as node
 from gaudi_tune.devices.cores import cores_of, numa_node_of
 from gaudi_tune.devices.find import find_devices
-from gaudi_tune.devices.gaudi_node import (
-    AUTOLOAD,
-    LAZY_MODE,
-    MODULES,
-    RECIPE_CACHE,
-    has_habana,
-    hl_smi,
-    present_modules,
-    recipe_folder,
-    release_of,
-    visible_modules,
-)
 from gaudi_tune.devices.hpu import HPU
 from gaudi_tune.devices.probes import START_THE_CONTAINER, Finding, all_reduce, matmuls
 from gaudi_tune.private.ray_core import accelerators_found_by_ray
@@ -77,7 +66,7 @@ def examine() -> Iterator[Finding]:
     """Yield the findings, beginning with the host."""
     yield from _checked("versions", _versions)
     yield from _checked("/dev/shm", _shared_memory)
-    if not has_habana():
+    if not node.has_habana():
         yield from _checked("devices", _devices)
         fix = "on a Gaudi node: run it in Intel's container"
         yield Finding("Gaudi", "habana is not installed: nothing of a Gaudi was checked", fix, warns=True)
@@ -90,7 +79,7 @@ def examine() -> Iterator[Finding]:
     try:
         count = HPU.count_here()
     except (ValueError, ImportError, OSError, RuntimeError) as error:
-        listed = f"unset {MODULES}, or give the numbers of modules"
+        listed = f"unset {node.MODULES}, or give the numbers of modules"
         fix = listed if isinstance(error, ValueError) else "run it in Intel's container, of the driver's release"
         yield Finding("HPUs", f"cannot be counted: {first_line(error)}", fix)
         return
@@ -98,7 +87,7 @@ def examine() -> Iterator[Finding]:
         yield Finding("HPUs", "habana is installed but finds none", START_THE_CONTAINER)
         return
     yield from _checked("devices", _devices)
-    modules = visible_modules() or present_modules() or list(range(count))
+    modules = node.visible_modules() or node.present_modules() or list(range(count))
     yield from _checked("modules", partial(modules_fit, modules))
     yield from _checked("cores", partial(cores, modules))
     yield from _checked("memory", partial(_memory, count))
@@ -138,14 +127,14 @@ def _variables() -> Iterator[Finding]:
     if "tcmalloc" in (preloaded := os.environ.get("LD_PRELOAD", "")):
         fix = "nothing: a sweep's workers start without it. Empty LD_PRELOAD if your own scripts crash"
         yield Finding("LD_PRELOAD", f"{preloaded}: Intel's ImageNet script crashes with it", fix, warns=True)
-    if entry_points(group="torch.backends") and os.environ.get(AUTOLOAD) != "0":
-        fix = f"nothing for a sweep that starts Ray; before ray start: export {AUTOLOAD}=0"
-        yield Finding(AUTOLOAD, "every process that imports torch imports habana, for seconds", fix, warns=True)
+    if entry_points(group="torch.backends") and os.environ.get(node.AUTOLOAD) != "0":
+        fix = f"nothing for a sweep that starts Ray; before ray start: export {node.AUTOLOAD}=0"
+        yield Finding(node.AUTOLOAD, "every process that imports torch imports habana, for seconds", fix, warns=True)
     if HPU.is_lazy():
         has_lazy_mode = version_of("torch").partition("+")[2].startswith(("git", "hpu"))
         effect = "sweeps run in lazy mode" if has_lazy_mode else "only Intel's own torch has lazy mode"
-        fix = f"unset {LAZY_MODE}: models are compiled then"
-        yield Finding(LAZY_MODE, f"is {os.environ[LAZY_MODE]}: {effect}", fix, warns=has_lazy_mode)
+        fix = f"unset {node.LAZY_MODE}: models are compiled then"
+        yield Finding(node.LAZY_MODE, f"is {os.environ[node.LAZY_MODE]}: {effect}", fix, warns=has_lazy_mode)
 
 
 def release(plugin: str, torch: str) -> Iterator[Finding]:
@@ -153,7 +142,7 @@ def release(plugin: str, torch: str) -> Iterator[Finding]:
     if not plugin:
         yield Finding("release", "habana_frameworks without habana-torch-plugin", "work in Intel's Gaudi container")
         return
-    versions, fix = TORCH_OF_RELEASE.get(".".join(release_of(plugin))), ""
+    versions, fix = TORCH_OF_RELEASE.get(".".join(node.release_of(plugin))), ""
     if versions is None:
         fix = f"known are {', '.join(TORCH_OF_RELEASE)}: older ones do not work, newer ones may"
     elif not any(_numbers(torch)[: len(_numbers(version))] == _numbers(version) for version in versions):
@@ -177,14 +166,14 @@ def _numpy() -> Iterator[Finding]:
 
 def _driver() -> Iterator[Finding]:
     """Check that the host's driver and the container are of the same release."""
-    plugin, answers = version_of("habana-torch-plugin"), hl_smi("driver_version")
+    plugin, answers = version_of("habana-torch-plugin"), node.hl_smi("driver_version")
     if not answers:
         fix = "run it on the host: sudo hl-smi; in a container it comes with Intel's image"
         yield Finding("driver", "unknown: hl-smi gave no answer", fix, warns=True)
         return
     (version,) = answers[0]
     fix = ""
-    if plugin and release_of(version) != release_of(plugin):
+    if plugin and node.release_of(version) != node.release_of(plugin):
         fix = "take the container of the driver's release, or have the driver of the container's installed"
     yield Finding("driver", f"{version}, and habana-torch-plugin {plugin or 'none'}", fix)
 
@@ -193,38 +182,38 @@ def _folders() -> Iterator[Finding]:
     """Check where habana writes its logs, without which it fails at the first use, and sweeps keep compiled graphs."""
     logs = Path(os.environ.get("HABANA_LOGS", Path.home() / ".habana_logs"))
     yield Finding("habana's logs", str(logs), "" if _writable(logs) else "set HABANA_LOGS to a writable folder")
-    graphs, configured = recipe_folder(), os.environ.get(RECIPE_CACHE)
+    graphs, configured = node.recipe_folder(), os.environ.get(node.RECIPE_CACHE)
     if not _writable(graphs):
         yield Finding("compiled graphs", f"{graphs} cannot be written", "set GAUDI_TUNE_CACHE to a folder of yours")
     elif configured:
-        fix = f"unset {RECIPE_CACHE}; GAUDI_TUNE_CACHE says where sweeps keep theirs"
-        yield Finding("compiled graphs", f"{RECIPE_CACHE}={configured}, and sweeps use {graphs}", fix, warns=True)
+        fix = f"unset {node.RECIPE_CACHE}; GAUDI_TUNE_CACHE says where sweeps keep theirs"
+        yield Finding("compiled graphs", f"{node.RECIPE_CACHE}={configured}, and sweeps use {graphs}", fix, warns=True)
     else:
         yield Finding("compiled graphs", str(graphs))
 
 
 def modules_fit(modules: list[int]) -> Iterator[Finding]:
     """Check that the modules this process may use are present, and form a set that Intel supports."""
-    visible, present = visible_modules(), present_modules()
+    visible, present = node.visible_modules(), node.present_modules()
     listed = ",".join(map(str, present))
     if visible is None and present and present != list(range(len(present))):
-        fix = f"nothing for a sweep that starts Ray; before ray start: export {MODULES}={listed}"
+        fix = f"nothing for a sweep that starts Ray; before ray start: export {node.MODULES}={listed}"
         yield Finding("modules", f"{listed}: the container was given devices by index", fix, warns=True)
     elif visible and present and not set(visible) <= set(present):
-        result = f"{MODULES}={os.environ[MODULES]}, and here are {listed}"
-        yield Finding("modules", result, f"export {MODULES}={listed}")
+        result = f"{node.MODULES}={os.environ[node.MODULES]}, and here are {listed}"
+        yield Finding("modules", result, f"export {node.MODULES}={listed}")
     else:
         problem = HPU.placement_problem(modules) if len(modules) in HPU.widths else f"{len(modules)} modules"
-        fix = f"use an aligned set of 1, 2, 4 or 8 modules: {MODULES}=0,1 or 0,1,2,3" if problem else ""
+        fix = f"use an aligned set of 1, 2, 4 or 8 modules: {node.MODULES}=0,1 or 0,1,2,3" if problem else ""
         yield Finding("modules", ", ".join(map(str, modules)) + (f": {problem}" if problem else ""), fix)
 
 
 def cores(modules: list[int]) -> Iterator[Finding]:
     """Check that workers may run on the cores near their modules."""
-    nodes = {node for node in map(numa_node_of, modules) if node is not None}
-    far = ", ".join(str(node) for node in sorted(nodes) if not cores_of(node))
+    nodes = {numa for numa in map(numa_node_of, modules) if numa is not None}
+    far = ", ".join(str(numa) for numa in sorted(nodes) if not cores_of(numa))
     fix = f"let the container use cores of NUMA node {far} (--cpuset-cpus): its workers are not bound until then"
-    numbers = ", ".join(f"{len(cores_of(node))} of NUMA node {node}" for node in sorted(nodes))
+    numbers = ", ".join(f"{len(cores_of(numa))} of NUMA node {numa}" for numa in sorted(nodes))
     yield Finding("cores", numbers or "the driver names no NUMA nodes", fix if far else "", warns=True)
 
 
@@ -236,7 +225,7 @@ def _memory(count: int) -> Iterator[Finding]:
     fix = f"sysctl -w vm.nr_hugepages={needed_mb * 1024 // info['Hugepagesize']} (Intel's figure)"
     yield Finding("hugepages", f"{pages_mb} MiB", fix if pages_mb < needed_mb else "", warns=True)
     memory_gb, needed_gb = info["MemTotal"] / 2**20, count * MEMORY_GB_PER_HPU
-    fix = f"give the container {needed_gb} GiB (Intel's figure), or use fewer HPUs ({MODULES})"
+    fix = f"give the container {needed_gb} GiB (Intel's figure), or use fewer HPUs ({node.MODULES})"
     yield Finding("host memory", f"{memory_gb:.0f} GiB", fix if memory_gb < needed_gb else "", warns=True)
 
 

@@ -24,25 +24,7 @@ from gaudi_tune.show.trackers.delivery_process import DeliveryProcess
 from gaudi_tune.show.trackers.mlflow_names import accepted_name, named_params, numbers_in
 from gaudi_tune.show.trackers.model_line import load_line
 from gaudi_tune.show.trackers.outbox import GIVE_UP_AFTER_S, Outbox
-from gaudi_tune.show.trackers.records import (
-    ATTEMPT,
-    CONFIGURATION,
-    EXPERIMENT,
-    FAILURE,
-    FAILURE_KIND,
-    MAX_NAME,
-    MAX_TAG,
-    ON_FRONT,
-    ORIGIN,
-    OUTBOX,
-    STATUS,
-    STOPPED_BECAUSE,
-    SWEEP,
-    RunStatus,
-    Update,
-    run_of,
-    trial_in,
-)
+from gaudi_tune.show.trackers.records import MAX_NAME, MAX_TAG, STATUS, SWEEP, RunStatus, Update, run_of, trial_in
 from gaudi_tune.show.trackers.store import STORE_URI, artifact_folder, how_to_open
 from gaudi_tune.show.trackers.sweep_entries import confirmation_metrics, front_metrics, option_params, provenance
 from gaudi_tune.show.trackers.trial_run import PARAM_METRIC_PREFIX, TrialRun
@@ -82,7 +64,7 @@ class MlflowTracker:
         uri = self._plan.tracking_uri
         base = uri.rstrip("/") if uri.startswith("http") else "http://127.0.0.1:5000"
         ids = self._sender.ids if self._sender is not None else {}
-        return f"{base}/#/experiments/{ids[EXPERIMENT]}/runs/{ids[SWEEP]}" if SWEEP in ids else base
+        return f"{base}/#/experiments/{ids[records.EXPERIMENT]}/runs/{ids[SWEEP]}" if SWEEP in ids else base
 
     @property
     def hint(self) -> str:
@@ -174,8 +156,8 @@ class MlflowTracker:
                     "metric": experiment.metric,
                     "mode": experiment.objective.mode,
                     "kind": "sweep",
-                    OUTBOX: str(time_ms),
-                    **({ORIGIN: plan.origin} if plan.origin else {}),
+                    records.OUTBOX: str(time_ms),
+                    **({records.ORIGIN: plan.origin} if plan.origin else {}),
                 },
                 params=named_params(params),
                 tracking_uri=plan.tracking_uri,
@@ -219,7 +201,7 @@ class MlflowTracker:
             return
         if run is not None:  # a killed sweep had begun it, and has proposed another one in its place
             self._give_up(run, state, time_ms)
-            tags[ATTEMPT] = str(run.attempt + 1)
+            tags[records.ATTEMPT] = str(run.attempt + 1)
         run = self._runs[trial] = TrialRun(run_of(event.trial, run.attempt + 1 if run else 1), params)
         confirmed_trial = event.config.get(names.CONFIRMS)
         purpose = f"confirms {run_of(confirmed_trial)} " if confirmed_trial else ""
@@ -227,7 +209,7 @@ class MlflowTracker:
         tags |= {"kind": "confirmation" if confirmed_trial else "trial", "trial": trial}
         self._put(records.BeginRun(run=run.name, time_ms=time_ms, name=name[:MAX_NAME], tags=tags, params=params))
         configuration = f"{self._plan.name} {run_of(confirmed_trial or event.trial)}"
-        self._put(Update(run=run.name, time_ms=time_ms, tags={**trial_id, CONFIGURATION: configuration}))
+        self._put(Update(run=run.name, time_ms=time_ms, tags={**trial_id, records.CONFIGURATION: configuration}))
 
     def _report(self, event: events.Reported, state: SweepState, time_ms: int) -> None:
         run, trial = self._run(event.trial), state.trials[event.trial]
@@ -255,7 +237,7 @@ class MlflowTracker:
         """Put which trials have come to the front or left it, and the best value of the sweep if it is a new one."""
         front = {trial.number for trial in state.front} if state.has_front else set()
         for number in sorted(front ^ self._front):
-            tags = {ON_FRONT: str(number in front).lower()}
+            tags = {records.ON_FRONT: str(number in front).lower()}
             self._put(Update(run=self._run(number).name, time_ms=time_ms, tags=tags))
         self._front = front
         if state.leader is not None and state.leader != self._leader:
@@ -290,11 +272,12 @@ class MlflowTracker:
         trial, tags = state.trials[event.trial], {STATUS: str(event.outcome)}
         run = self._settled(trial, state, time_ms)
         if event.failure is not None:
-            tags |= {FAILURE: event.failure.text[-MAX_TAG:], FAILURE_KIND: event.failure.kind.value}
+            tags[records.FAILURE] = event.failure.text[-MAX_TAG:]
+            tags[records.FAILURE_KIND] = event.failure.kind.value
         elif event.outcome == "stopped early":
-            tags[STOPPED_BECAUSE] = event.reason
+            tags[records.STOPPED_BECAUSE] = event.reason
         if state.has_front:
-            tags[ON_FRONT] = str(trial in state.front).lower()
+            tags[records.ON_FRONT] = str(trial in state.front).lower()
         seconds = {f"seconds/{kind}": s for kind, s in state.device_time.by_trial.get(event.trial, {}).items()}
         status: RunStatus = "FAILED" if event.outcome == "failed" else "FINISHED"
         # The best report again, at the largest step: MLflow sorts by what was logged last. An error may have cost the
@@ -362,9 +345,10 @@ def _copy_run(outbox: Outbox, run: str, new_run: TrialRun, reports: int) -> None
     """Put the beginning of a run and its first reports into the outbox again, for another run."""
     with errors_are_logged("a run for MLflow could not be written again"):
         copies = [replace(record, run=new_run.name) for record in outbox if record.run == run]
-        tag, updates = {ATTEMPT: str(new_run.attempt)}, [record for record in copies if isinstance(record, Update)]
+        tag = {records.ATTEMPT: str(new_run.attempt)}
+        updates = [record for record in copies if isinstance(record, Update)]
         begin = [replace(r, tags={**r.tags, **tag}) for r in copies if isinstance(r, records.BeginRun)]
-        outbox.put(*begin, *(r for r in updates if 0 < r.report <= reports or CONFIGURATION in r.tags))
+        outbox.put(*begin, *(r for r in updates if 0 < r.report <= reports or records.CONFIGURATION in r.tags))
 
 
 def _best_report(trial: TrialState, state: SweepState) -> dict[str, float]:

@@ -202,15 +202,6 @@ def test_a_predictor_that_ends_its_process_costs_the_model_alone(
     assert re.fullmatch(rf"MLflow has no model of the best trial: .*checkpoint_000000 \({reason}\)", sweep.end(1))
 
 
-def test_a_checkpoint_of_another_place_is_not_made_a_model(
-    sweep: Sweep, checkpoints: dict[str, Path], caplog: pytest.LogCaptureFixture
-) -> None:
-    sweep.outbox.put(replace(sweep.model(1), checkpoint=str(checkpoints["bert"])))
-    sweep.deliver()
-    assert f"MLflow does not get {checkpoints['bert']}: a record in {sweep.plan.folder} names it" in caplog.text
-    assert sweep.models() == []
-
-
 def test_the_printed_line_loads_it_where_neither_ray_nor_this_project_is(
     store: str, storage: Path, checkpoints: dict[str, Path]
 ) -> None:
