@@ -34,7 +34,7 @@ def earlier_sweep(
         config = proposer.propose(str(number))
         assert isinstance(config, dict)
         sweep.state.apply(TrialBegan(trial=number + 1, trial_id=str(number), config=config))
-        sweep.end(str(number), {plan.experiment.metric: score(config), "epoch": 1})
+        sweep.ended(str(number), {plan.experiment.metric: score(config), "epoch": 1})
     StateLog(plan.folder).append(pack({**sweep.state.snapshot(), "study": proposer.record.snapshot(everything=True)}))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gaudi_tune.base import names
@@ -37,14 +37,16 @@ class Fed:
         trials: int = 8,
         kind: Any = "cpu",
         count: int = 2,
-        width: int = 1,
         confirm: int = 0,
         seeds: int = 0,
         most_seeds: int = 0,
         others: Sequence[Objective] = (),
+        objectives: Sequence[Objective] = (),
+        budget: Budget | None = None,
     ) -> None:
+        """The objective is a score and the budget is epochs, unless ``objectives`` and ``budget`` say otherwise."""
         device_time = DeviceTime(Devices(DEVICE_TYPES[kind], (count,), "for a test"))
-        objectives, budget = [Objective("score", mode), *others], Budget(epochs=epochs)
+        objectives, budget = objectives or [Objective("score", mode), *others], budget or Budget(epochs=epochs)
         self.state = SweepState(objectives, budget, trials, device_time, confirm, seeds, most_seeds)
         self.state.apply(SweepBegan())
 
@@ -64,14 +66,24 @@ class Fed:
         **metrics: Any,
     ) -> None:
         """Report a value; ``count`` is the number of the trial's report, of which a checkpoint is ``behind``."""
-        config = self.state.trials[number].config
         told = {"score": value, "epoch": step, **metrics}
         if step_s is not None:
             told[names.STEP_SECONDS] = step_s
-        point = point_in(self.state.objectives, told)
-        report: dict[str, Any] = {"point": point, "metrics": told, "config": config, "count": count, "behind": behind}
-        self.state.apply(Reported(trial=number, step=step, **report))
+        self.tell(number, told, count=count, behind=behind)
         self.state.apply(Decided(trial=number, decision=Decision(verdict, "for a test")))
+
+    def tell(self, number: int, result: Mapping[str, Any], **more: Any) -> Reported:
+        """Report all that a train loop reports, without a decision."""
+        report = Reported(
+            trial=number,
+            step=self.state.budget.progress(result),
+            point=point_in(self.state.objectives, result),
+            metrics=result,
+            config=self.state.trials[number].config,
+            **more,
+        )
+        self.state.apply(report)
+        return report
 
     def save(self, number: int) -> None:
         """Save the last report, in a folder named after its step."""

@@ -9,13 +9,11 @@ from typing import Any
 from ray import tune
 
 from gaudi_tune.define.budget import Budget
-from gaudi_tune.define.objective import Objective, point_in
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
-from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.sweep.policies.schedulers.scheduler import Scheduler
-from gaudi_tune.sweep.record.device_time import DeviceTime
-from gaudi_tune.sweep.record.events import Decided, Reported, TrialBegan, TrialEnded, Verdict
-from gaudi_tune.sweep.record.sweep_state import SweepState
+from gaudi_tune.sweep.record.events import Decided, Verdict
+from tests.helpers.fed_state import Fed
 
 CONTINUE: Verdict = "continue"
 PAUSE: Verdict = "pause"
@@ -39,8 +37,8 @@ class Sweep:
     ) -> None:
         self.budget, self.numbers = budget, dict[str, int]()
         self.scheduler = kind(budget, objectives, space)
-        device_time = DeviceTime(Devices(DEVICE_TYPES["cpu"], (2,), "for a test"))
-        self.state = SweepState(objectives, budget, trials, device_time)
+        self.fed = Fed(objectives=objectives, budget=budget, trials=trials)
+        self.state = self.fed.state
 
     def add(self, name: str, *, begins: bool = True) -> int:
         """Add a trial, which begins at once or has yet to begin."""
@@ -52,8 +50,7 @@ class Sweep:
 
     def begin(self, name: str) -> None:
         """Give a trial a group, for the first time or after a pause."""
-        number = self.numbers[name]
-        self.state.apply(TrialBegan(trial=number, trial_id=name, config={"lr": 0.1}))
+        self.fed.begin(self.numbers[name], lr=0.1)
 
     def report(self, name: str, epoch: int, score: float, *, starts_over: bool = False, **metrics: Any) -> Verdict:
         """Report, and return what follows."""
@@ -63,16 +60,7 @@ class Sweep:
         if name not in self.numbers:
             self.add(name)
         number = self.numbers[name]
-        report = Reported(
-            trial=number,
-            step=self.budget.progress(result),
-            point=point_in(self.state.objectives, result),
-            metrics=result,
-            config={"lr": 0.1},
-            count=count,
-            starts_over=starts_over,
-        )
-        self.state.apply(report)
+        report = self.fed.tell(number, result, count=count, starts_over=starts_over)
         decision = self.scheduler.decide(self.state, self.state.trials[number], report)
         self.scheduler.next_trials(self.state)
         self.state.apply(Decided(trial=number, decision=decision))
@@ -83,7 +71,7 @@ class Sweep:
 
     def end(self, name: str) -> None:
         self.scheduler.trial_ended(self.numbers[name])
-        self.state.apply(TrialEnded(trial=self.numbers[name], outcome="finished", reason=""))
+        self.fed.end(self.numbers[name])
 
     def fail(self, name: str) -> None:
         """Have a trial lose its group; it may be retried."""

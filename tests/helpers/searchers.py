@@ -15,16 +15,14 @@ from ray import tune
 
 from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.define.budget import REPORTS, Budget
-from gaudi_tune.define.objective import Objective, point_in
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
-from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.sweep.record import events
-from gaudi_tune.sweep.record.device_time import DeviceTime
 from gaudi_tune.sweep.record.outcome import why_diverged
-from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState as SweepTrial
 from gaudi_tune.sweep.search.proposer import Proposer
 from gaudi_tune.sweep.search.sampler_view import SamplerView
+from tests.helpers.fed_state import Fed
 
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "optimizer": tune.choice(["sgd", "adamw"]), "layers": 2}
 BASELINE = {"lr": 1e-3, "optimizer": "sgd"}
@@ -66,15 +64,14 @@ def seen(proposer: Proposer) -> list[FrozenTrial]:
     )
 
 
-class Sweep:
+class Sweep(Fed):
     """The state of a sweep that a proposer proposes for; it tells the proposer what it is told."""
 
     def __init__(self, proposer: Proposer, budget: Budget = BUDGET) -> None:
-        device_time = DeviceTime(Devices(DEVICE_TYPES["cpu"], (2,), "for a test"))
+        super().__init__(objectives=proposer._objectives, budget=budget, trials=100)
         self.proposer = proposer
-        self.state = SweepState(proposer._objectives, budget, 100, device_time)
 
-    def trial(self, trial_id: str) -> SweepTrial:
+    def trial_of(self, trial_id: str) -> SweepTrial:
         """The trial, which begins now if it has not begun."""
         numbers = {trial.trial_id: trial.number for trial in self.state.trials.values()}
         number = numbers.get(trial_id, len(numbers) + 1)
@@ -82,33 +79,23 @@ class Sweep:
             self.state.apply(events.TrialBegan(trial=number, trial_id=trial_id, config={}))
         return self.state.trials[number]
 
-    def report(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        trial, budget, objectives = self.trial(trial_id), self.state.budget, self.state.objectives
+    def reported(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        trial = self.trial_of(trial_id)
         result = {REPORTS: trial.reports + 1, **result}
-        report = events.Reported(
-            trial=trial.number,
-            step=budget.progress(result),
-            point=point_in(objectives, result),
-            metrics=result,
-            config=trial.config,
-            count=result[REPORTS],
-        )
-        self.state.apply(report)
+        self.tell(trial.number, result, count=result[REPORTS])
         self.proposer.reported(trial)
 
-    def end(self, trial_id: str, result: Mapping[str, Any] | None = None, failure: Failure | None = None) -> None:
+    def ended(self, trial_id: str, result: Mapping[str, Any] | None = None, failure: Failure | None = None) -> None:
         """End a trial, after a last report if there is one: by a failure, or as that report and the budget say."""
-        trial, budget = self.trial(trial_id), self.state.budget
+        trial, budget = self.trial_of(trial_id), self.state.budget
         if result:
-            self.report(trial_id, result)
+            self.reported(trial_id, result)
         failure = why_diverged(result or {}, *(objective.name for objective in self.state.objectives)) or failure
-        outcome: events.Outcome = "stopped early"
         if failure is not None:
-            outcome = "failed"
-        elif trial.step >= budget.total or budget.spent(result or {}):
-            outcome = "finished"
-        reason = failure.text if failure else ""
-        self.state.apply(events.TrialEnded(trial=trial.number, outcome=outcome, reason=reason, failure=failure))
+            self.fail(trial.number, failure)
+        else:
+            is_finished = trial.step >= budget.total or budget.spent(result or {})
+            self.end(trial.number, "finished" if is_finished else "stopped early")
         self.proposer.ended(trial)
 
 
@@ -123,13 +110,13 @@ def sweep_of(proposer: Proposer) -> Sweep:
 
 
 def report(proposer: Proposer, trial_id: str, result: Mapping[str, Any]) -> None:
-    sweep_of(proposer).report(trial_id, result)
+    sweep_of(proposer).reported(trial_id, result)
 
 
 def end(
     proposer: Proposer, trial_id: str, result: Mapping[str, Any] | None = None, failure: Failure | None = None
 ) -> None:
-    sweep_of(proposer).end(trial_id, result, failure)
+    sweep_of(proposer).ended(trial_id, result, failure)
 
 
 def train(proposer: Proposer, trial_id: str, *scores: float) -> None:
