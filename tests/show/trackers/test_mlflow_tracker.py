@@ -7,6 +7,7 @@ import math
 import shutil
 import zlib
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from gaudi_tune.sweep.record.events import (
     Decided,
     Decision,
     Ending,
+    Outcome,
     Reported,
     SweepBegan,
     SweepEnded,
@@ -141,77 +143,120 @@ def test_a_sweep_of_every_outcome(storage: Path) -> None:
     assert tracker.load_line() is None  # the experiment has no predictor
 
 
-def test_a_sweep_that_is_complete_or_ended_as_asked_is_finished(storage: Path) -> None:
-    for name, ending in (("complete", None), ("asked", Ending("the target was reached", 0))):
-        plan = plan_of(storage, name)
-        tracker, state = MlflowTracker(plan), state_of(plan)
-        happen(tracker, state, SweepBegan())
-        if ending is not None:
-            happen(tracker, state, SweepEnding(ending=ending))
-        else:
-            for trial in (1, 2, 3, 4):
-                happen(tracker, state, began(trial), reported(trial, 4, 0.5), ended(trial, "finished"))
-        over(tracker, state)
-        assert runs_of(plan)["sweep"].info.status == "FINISHED"
-
-
-def test_a_sweep_of_which_all_trials_failed_has_failed(storage: Path) -> None:
-    plan = plan_of(storage, "failed")
+@pytest.mark.parametrize(
+    ("outcome", "ending", "status"),
+    [
+        ("finished", None, "FINISHED"),
+        (None, Ending("the target was reached", 0), "FINISHED"),
+        ("failed", None, "FAILED"),
+    ],
+    ids=["complete", "asked", "failed"],
+)
+def test_the_status_of_a_sweep_is_how_it_ended(
+    outcome: Outcome | None, ending: Ending | None, status: str, storage: Path
+) -> None:
+    plan = plan_of(storage, f"ends as {status} {outcome}".replace(" ", "-"))
     tracker, state = MlflowTracker(plan), state_of(plan)
     happen(tracker, state, SweepBegan())
-    for trial in (1, 2, 3, 4):
-        happen(tracker, state, began(trial), reported(trial, 1, 0.5), ended(trial, "failed"))
+    if ending is not None:
+        happen(tracker, state, SweepEnding(ending=ending))
+    if outcome is not None:
+        for trial in (1, 2, 3, 4):
+            happen(tracker, state, began(trial), reported(trial, 4, 0.5), ended(trial, outcome))
     over(tracker, state)
-    assert runs_of(plan)["sweep"].info.status == "FAILED"
+    assert runs_of(plan)["sweep"].info.status == status
 
 
-def test_epochs_that_are_counted_from_0_are_there_once_each(storage: Path) -> None:
-    """A trial that lost its workers makes its first reports again."""
-    plan = plan_of(storage, "from-0")
+FROM_0 = [began(1), *(reported(1, epoch, epoch / 4) for epoch in (0, 1, 0, 1, 2))]
+"""A trial that lost its workers makes its first reports again."""
+OFTEN = [
+    began(2),
+    *(
+        replace(reported(2, epoch, count / 4), count=count)
+        for epoch, count in ((1, 1), (1, 2), (1, 2), (2, 3), (1, 1), (1, 2), (2, 3), (2, 4))
+    ),
+]
+ODD_NAMES: dict[str, Any] = {
+    "a//b": 1.0, "val/": 2.0, "../x": 3.0, "": 4.0, "n" * 300: 5.0, "acc@1": 6, "phase": "train",
+}  # fmt: skip
+NAMED = [began(3, layers="conv " * 100), reported(3, 1, 0.5, ODD_NAMES)]
+CHANGING = [
+    began(4), reported(4, 1, 0.25), began(4, x=0.7), reported(4, 2, 0.5, x=0.7),
+    # It takes over what another trial had an epoch ago.
+    began(4, x=0.8, optimizer="adamw"), reported(4, 1, 0.4, x=0.8, optimizer="adamw"),
+]  # fmt: skip
+GOES_BACK = [began(5), *(reported(5, step, 0.3 + step / 100) for step in (1, 2, 3, 4, 5))]
+GOES_BACK += [began(5, x=0.7, seed=9), reported(5, 3, 0.9, x=0.7, seed=9), ended(5, "finished")]
+INFINITE = [began(6), reported(6, 1, math.inf), reported(6, 2, 0.5, {"ratio": math.inf, "gap": -math.inf})]
+LONG_NAMES = {f"{'n' * 250}{number}": number for number in (1, 2)}
+LONG_VALUES = [began(number, layers="conv " * 2000 + str(number), **LONG_NAMES) for number in (7, 8)]
+OWN_BEST = [began(9)]
+for own_epoch, own_score in enumerate((0.5, 0.9, 0.1), start=1):
+    OWN_BEST.append(reported(9, own_epoch, own_score, {"best_score": 1000.0 * own_epoch, "best_epoch": 77}))
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, dict[str, Run]]:
+    """A sweep whose trials report what MLflow does not take as it is, and its runs."""
+    plan = plan_of(tmp_path_factory.mktemp("odd"), "odd")
     tracker, state = MlflowTracker(plan), state_of(plan)
-    happen(tracker, state, SweepBegan(), began(1))
-    happen(tracker, state, *(reported(1, epoch, epoch / 4) for epoch in (0, 1, 0, 1, 2)))
+    trials = (FROM_0, OFTEN, NAMED, CHANGING, GOES_BACK, INFINITE, LONG_VALUES, OWN_BEST)
+    happen(tracker, state, SweepBegan(), *chain.from_iterable(trials))
     over(tracker, state)
-    assert history(plan, runs_of(plan)["001"], "score") == [(0, 0.0), (1, 0.25), (2, 0.5)]
+    return plan, runs_of(plan)
 
 
-def test_all_reports_of_an_epoch_are_there_once_each(storage: Path) -> None:
-    plan = plan_of(storage, "often")
-    tracker, state = MlflowTracker(plan), state_of(plan)
-    happen(tracker, state, SweepBegan(), began(1))
-    for epoch, count in ((1, 1), (1, 2), (1, 2), (2, 3), (1, 1), (1, 2), (2, 3), (2, 4)):
-        happen(tracker, state, replace(reported(1, epoch, count / 4), count=count))
-    over(tracker, state)
-    assert history(plan, runs_of(plan)["001"], "score") == [(1, 0.25), (1, 0.5), (2, 0.75), (2, 1.0)]
+@pytest.mark.parametrize(
+    ("trial", "scores"),
+    [
+        ("001", [(0, 0.0), (1, 0.25), (2, 0.5)]),
+        ("002", [(1, 0.25), (1, 0.5), (2, 0.75), (2, 1.0)]),
+        ("006", [(2, 0.5)]),
+    ],
+    ids=["epochs from 0", "several an epoch", "infinite ones left out"],
+)
+def test_all_reports_are_there_once_each(
+    trial: str, scores: list[tuple[int, float]], odd: tuple[Plan, dict[str, Run]]
+) -> None:
+    plan, runs = odd
+    assert history(plan, runs[trial], "score") == scores
+    assert not {"ratio", "gap"} & {*runs[trial].data.metrics}
 
 
-def test_names_that_mlflow_refuses_are_changed(storage: Path) -> None:
-    plan = plan_of(storage, "named")
-    tracker, state = MlflowTracker(plan), state_of(plan)
-    odd: dict[str, Any] = {"a//b": 1.0, "val/": 2.0, "../x": 3.0, "": 4.0, "n" * 300: 5.0, "acc@1": 6}
-    odd |= {"phase": "train"}  # no number
-    happen(tracker, state, SweepBegan(), began(1, layers="conv " * 100), reported(1, 1, 0.5, odd))
-    over(tracker, state)
-    run = runs_of(plan)["001"]
+def test_names_that_mlflow_refuses_are_changed(odd: tuple[Plan, dict[str, Run]]) -> None:
+    run = odd[1]["003"]
     assert [run.data.metrics[name] for name in ("a/b", "val", "x", "_", "n" * 250, "acc_1")] == [1, 2, 3, 4, 5, 6]
-    assert "phase" not in run.data.metrics
+    assert "phase" not in run.data.metrics  # no number
     assert len(run.info.run_name or "") <= 250  # PostgreSQL takes no more
 
 
-def test_hyperparameters_that_change_while_a_trial_trains_are_metrics_and_words_are_tags(storage: Path) -> None:
-    plan = plan_of(storage, "changing")
-    tracker, state = MlflowTracker(plan), state_of(plan)
-    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25))
-    happen(tracker, state, began(1, x=0.7), reported(1, 2, 0.5, x=0.7))
-    # It takes over what another trial had an epoch ago.
-    happen(tracker, state, began(1, x=0.8, optimizer="adamw"), reported(1, 1, 0.4, x=0.8, optimizer="adamw"))
-    over(tracker, state)
-    run = runs_of(plan)["001"]
-    assert run.data.params["x"] == "0.1"
+def test_hyperparameters_that_change_while_a_trial_trains_are_metrics_and_words_are_tags(
+    odd: tuple[Plan, dict[str, Run]],
+) -> None:
+    plan, runs = odd
+    run = runs["004"]
+    assert run.data.params["x"] == "0.4"
     assert set(history(plan, run, f"{PARAM_METRIC_PREFIX}x")) == {(2, 0.7), (1, 0.8)}
     assert set(history(plan, run, "score")) == {(1, 0.25), (2, 0.5), (1, 0.4)}
     assert run.data.tags[f"{PARAM_METRIC_PREFIX}optimizer"] == "adamw"
     assert f"{PARAM_METRIC_PREFIX}seed" not in run.data.metrics
+
+
+def test_the_best_value_of_a_clone_that_went_back_is_the_latest(odd: tuple[Plan, dict[str, Run]]) -> None:
+    metrics = odd[1]["005"].data.metrics
+    assert (metrics["best_score"], metrics["best_epoch"]) == (0.9, 3)
+
+
+def test_long_parameters_that_begin_alike_are_kept_apart(odd: tuple[Plan, dict[str, Run]]) -> None:
+    one, two = (odd[1][number].data.params for number in ("007", "008"))
+    assert len({one["layers"], two["layers"]}) == 2
+    assert sorted(value for name, value in one.items() if name.startswith("nnn")) == ["1", "2"]
+
+
+def test_a_best_value_that_a_loop_reports_itself_is_beside_that_of_the_sweep(odd: tuple[Plan, dict[str, Run]]) -> None:
+    metrics = odd[1]["009"].data.metrics
+    assert (metrics["best_score"], metrics["best_epoch"]) == (0.9, 2)
+    assert (metrics["reported/best_score"], metrics["reported/best_epoch"]) == (3000.0, 77)
 
 
 def test_the_end_of_a_sweep_without_a_server_names_the_command(
@@ -249,39 +294,6 @@ def test_a_model_is_loaded_as_the_tracker_says(storage: Path, small_trial: dict[
     assert f'load_model("{model}")' in line
 
 
-def test_the_best_value_of_a_clone_that_went_back_is_the_latest(storage: Path) -> None:
-    plan = plan_of(storage, "clone-goes-back")
-    tracker, state = MlflowTracker(plan), state_of(plan)
-    happen(tracker, state, SweepBegan(), began(1), *(reported(1, step, 0.3 + step / 100) for step in (1, 2, 3, 4, 5)))
-    happen(tracker, state, began(1, x=0.7, seed=9), reported(1, 3, 0.9, x=0.7, seed=9), ended(1, "finished"))
-    over(tracker, state)
-    metrics = runs_of(plan)["001"].data.metrics
-    assert (metrics["best_score"], metrics["best_epoch"]) == (0.9, 3)
-
-
-def test_infinity_reaches_mlflow_in_no_form(storage: Path) -> None:
-    plan = plan_of(storage, "infinite")
-    tracker, state = MlflowTracker(plan), state_of(plan)
-    odd = {"ratio": math.inf, "gap": -math.inf}
-    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, math.inf), reported(1, 2, 0.5, odd))
-    over(tracker, state)
-    run = runs_of(plan)["001"]
-    assert history(plan, run, "score") == [(2, 0.5)]
-    assert not {"ratio", "gap"} & {*run.data.metrics}
-
-
-def test_long_parameters_that_begin_alike_are_kept_apart(storage: Path) -> None:
-    plan = plan_of(storage, "long-values")
-    tracker, state = MlflowTracker(plan), state_of(plan)
-    layers = {number: "conv " * 2000 + str(number) for number in (1, 2)}
-    long_names = {f"{'n' * 250}{number}": number for number in (1, 2)}
-    happen(tracker, state, SweepBegan(), *(began(number, layers=layers[number], **long_names) for number in (1, 2)))
-    over(tracker, state)
-    one, two = (runs_of(plan)[number].data.params for number in ("001", "002"))
-    assert len({one["layers"], two["layers"]}) == 2
-    assert sorted(value for name, value in one.items() if name.startswith("nnn")) == ["1", "2"]
-
-
 def test_a_sort_by_the_best_value_gives_the_order_of_the_sweep(storage: Path) -> None:
     plan = plan_of(storage, "ranked")
     tracker, state = MlflowTracker(plan), state_of(plan)
@@ -301,20 +313,6 @@ def test_a_sort_by_the_best_value_gives_the_order_of_the_sweep(storage: Path) ->
     assert [run.data.tags["trial"] for run in ranked] == ["001", "002"]  # the best report of 003 was lost with it
     (confirmation,) = client.search_runs([experiment], f"{sweep} and tags.kind = 'confirmation'")
     assert confirmation.data.tags["trial"] == "004"
-
-
-def test_a_best_value_that_a_loop_reports_itself_is_beside_that_of_the_sweep(storage: Path) -> None:
-    plan = plan_of(storage, "own-best")
-    tracker, state = MlflowTracker(plan), state_of(plan)
-    happen(tracker, state, SweepBegan(), began(1))
-    for epoch, score in enumerate((0.5, 0.9, 0.1), start=1):
-        report = reported(1, epoch, score)
-        own_best = {"best_score": 1000.0 * epoch, "best_epoch": 77}
-        happen(tracker, state, replace(report, metrics={**report.metrics, **own_best}))
-    over(tracker, state)
-    metrics = runs_of(plan)["001"].data.metrics
-    assert (metrics["best_score"], metrics["best_epoch"]) == (0.9, 2)
-    assert (metrics["reported/best_score"], metrics["reported/best_epoch"]) == (3000.0, 77)
 
 
 def test_a_trial_that_waits_says_so_until_it_goes_on(storage: Path) -> None:
