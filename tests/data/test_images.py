@@ -113,69 +113,60 @@ def test_files_that_are_no_images_are_named_and_counted_or_left_out(folder: Path
     ]
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda root: root.rename(root.with_name("gone")), "there is no such folder. Give one with train/ and val/"),
-        (lambda root: (root / "train").rename(root / "training"), "there is no folder train/ in it"),
-        (lambda root: (root / "val").rename(root / "holdout"), r"no folder val/ \(nor test/\) in it"),
-        (
-            lambda root: (root / "val" / "bees").rename(root / "val" / "wasps"),
-            r"no image of the classes \['wasps'\] is there to train on, and val/ has",
+UNUSABLE: dict[str, tuple[Any, ...]] = {
+    "missing": (
+        lambda root: root.rename(root.with_name("gone")),
+        "there is no such folder. Give one with train/ and val/",
+    ),
+    "no train": (lambda root: (root / "train").rename(root / "training"), "there is no folder train/ in it"),
+    "no val": (lambda root: (root / "val").rename(root / "holdout"), r"no folder val/ \(nor test/\) in it"),
+    "unseen class": (
+        lambda root: (root / "val" / "bees").rename(root / "val" / "wasps"),
+        r"no image of the classes \['wasps'\] is there to train on, and val/ has",
+    ),
+    "empty val": (
+        lambda root: [file.unlink() for file in root.glob("val/*/*")],
+        "val: Found no valid file for the classes ants, bees. An image ends in .jpg, .*or remove its folder",
+    ),
+    "gif": (
+        lambda root: [file.rename(file.with_suffix(".gif")) for file in root.glob("train/ants/*")],
+        "train: Found no valid file for the classes ants. An image ends in .jpg, .*or remove its folder",
+    ),
+    "flat val": (
+        lambda root: [file.rename(root / "val" / f"{file.parent.name}.jpg") for file in root.glob("val/*/*")],
+        "val: Found no valid file for the classes ants, bees.",
+    ),
+    "only flat val": (
+        lambda root: (
+            [file.rename(root / "val" / f"{file.parent.name}.jpg") for file in root.glob("val/*/*")],
+            list(map(shutil.rmtree, root.glob("val/*/"))),
         ),
-        (
-            lambda root: [file.unlink() for file in root.glob("val/*/*")],
-            "val: Found no valid file for the classes ants, bees. An image ends in .jpg, .*or remove its folder",
+        "there are no readable images in .*val, whose folders should be named after",
+    ),
+    "beside images/": (
+        lambda root: draw(root / "train" / "ants" / "images" / "x.png"),
+        "the images of .*train/ants are in .*train/ants, .*train/ants/images: images lie dir",
+    ),
+    "bad annotations": (
+        lambda root: (
+            draw(root / "val" / "images" / "x.png"),
+            (root / "val" / "val_annotations.txt").write_text("x.png ants\n"),
         ),
-        (
-            lambda root: [file.rename(file.with_suffix(".gif")) for file in root.glob("train/ants/*")],
-            "train: Found no valid file for the classes ants. An image ends in .jpg, .*or remove its folder",
-        ),
-        (
-            lambda root: [file.rename(root / "val" / f"{file.parent.name}.jpg") for file in root.glob("val/*/*")],
-            "val: Found no valid file for the classes ants, bees.",
-        ),
-        (
-            lambda root: (
-                [file.rename(root / "val" / f"{file.parent.name}.jpg") for file in root.glob("val/*/*")],
-                list(map(shutil.rmtree, root.glob("val/*/"))),
-            ),
-            "there are no readable images in .*val, whose folders should be named after",
-        ),
-        (
-            lambda root: draw(root / "train" / "ants" / "images" / "x.png"),
-            "the images of .*train/ants are in .*train/ants, .*train/ants/images: images lie dir",
-        ),
-        (
-            lambda root: (
-                draw(root / "val" / "images" / "x.png"),
-                (root / "val" / "val_annotations.txt").write_text("x.png ants\n"),
-            ),
-            r"line 1 of .*val_annotations.txt must be a file, a tab and its class, but is 'x.png ants'",
-        ),
-        (
-            lambda root: draw(root / "train" / "ants" / "2024" / "x.png"),
-            "the images of .*train/ants are in .*train/ants, .*train/ants/2024: images lie dir",
-        ),
-        (lambda root: list(map(shutil.rmtree, root.glob("*/bees"))), "holds one class"),
-        (lambda root: (root / "train" / "ants" / "gone.png").symlink_to("nowhere"), "gone.png .*No such file"),
-    ],
-    ids=[
-        "missing",
-        "no train",
-        "no val",
-        "unseen class",
-        "empty val",
-        "gif",
-        "flat val",
-        "only flat val",
-        "beside images/",
-        "bad annotations",
-        "nested",
-        "one class",
-        "dangling link",
-    ],
-)
+        r"line 1 of .*val_annotations.txt must be a file, a tab and its class, but is 'x.png ants'",
+    ),
+    "nested": (
+        lambda root: draw(root / "train" / "ants" / "2024" / "x.png"),
+        "the images of .*train/ants are in .*train/ants, .*train/ants/2024: images lie dir",
+    ),
+    "one class": (lambda root: list(map(shutil.rmtree, root.glob("*/bees"))), "holds one class"),
+    "dangling link": (
+        lambda root: (root / "train" / "ants" / "gone.png").symlink_to("nowhere"),
+        "gone.png .*No such file",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spoil", "message"), UNUSABLE.values(), ids=UNUSABLE)
 def test_a_folder_that_cannot_be_used_is_an_error(spoil: Callable[[Path], Any], message: str, folder: Path) -> None:
     spoil(folder)
     with pytest.raises(ValueError, match=f"--data {folder}: .*{message}"):

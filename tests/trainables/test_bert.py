@@ -138,93 +138,84 @@ def test_text_is_tokenized_once(configure: Configure, monkeypatch: pytest.Monkey
     check(configure(lr=0.5, batch_size=32))
 
 
-@pytest.mark.parametrize(
-    ("prepare", "changes", "message"),
-    [
-        (lambda p: None, {}, r"the hub lacks it or cannot be reached .*Give a local path or a name on the hub"),
-        (lambda p: p.mkdir(), {}, "there are no files in the folder that end in .csv, .tsv, .*; put in train"),
-        (lambda p: p.with_suffix(".csv").touch(), {}, "the file .*mine.csv is empty"),
-        (lambda p: p.write_text("x"), {}, r"a file must be one of .csv, .tsv, .*, .parquet, but this is ''"),
-        (
-            lambda p: write_csv(p, "train", [("a", "b")]),
-            {},
-            r"there is no column 'text' in .*train\.csv; the columns are review, stars\.",
+UNUSABLE: dict[str, tuple[Any, ...]] = {
+    "missing": (lambda p: None, {}, r"the hub lacks it or cannot be reached .*Give a local path or a name on the hub"),
+    "empty folder": (
+        lambda p: p.mkdir(),
+        {},
+        "there are no files in the folder that end in .csv, .tsv, .*; put in train",
+    ),
+    "empty file": (lambda p: p.with_suffix(".csv").touch(), {}, "the file .*mine.csv is empty"),
+    "unknown kind": (
+        lambda p: p.write_text("x"),
+        {},
+        r"a file must be one of .csv, .tsv, .*, .parquet, but this is ''",
+    ),
+    "no text column": (
+        lambda p: write_csv(p, "train", [("a", "b")]),
+        {},
+        r"there is no column 'text' in .*train\.csv; the columns are review, stars\.",
+    ),
+    "no label column": (
+        lambda p: write_csv(p, "train", [("a", "b")]),
+        {"text_column": "review"},
+        r"no column 'label'.*--set label_column",
+    ),
+    "unseen class": (
+        lambda p: (
+            write_csv(p, "train", [("a", "b"), ("a", "d")], "text,label"),
+            write_csv(p, "test", [("a", "c")], "text,label"),
         ),
-        (
-            lambda p: write_csv(p, "train", [("a", "b")]),
-            {"text_column": "review"},
-            r"no column 'label'.*--set label_column",
+        {},
+        r"classes \['c'\] are in the validation split and not in train",
+    ),
+    "empty text": (
+        lambda p: write_csv(p, "train", [("a", "b"), ("c", "d"), ("", "b")], "text,label"),
+        {},
+        r"row 3 of .*/train\.csv \(the first is 1\) has no text; fill it in or leave the row out",
+    ),
+    "blank text": (
+        lambda p: (
+            write_csv(p, "train", [("a", "b"), ("c", "d")], "text,label"),
+            write_csv(p, "test", [("a", "b"), (" ", "d")], "text,label"),
         ),
-        (
-            lambda p: (
-                write_csv(p, "train", [("a", "b"), ("a", "d")], "text,label"),
-                write_csv(p, "test", [("a", "c")], "text,label"),
-            ),
-            {},
-            r"classes \['c'\] are in the validation split and not in train",
-        ),
-        (
-            lambda p: write_csv(p, "train", [("a", "b"), ("c", "d"), ("", "b")], "text,label"),
-            {},
-            r"row 3 of .*/train\.csv \(the first is 1\) has no text; fill it in or leave the row out",
-        ),
-        (
-            lambda p: (
-                write_csv(p, "train", [("a", "b"), ("c", "d")], "text,label"),
-                write_csv(p, "test", [("a", "b"), (" ", "d")], "text,label"),
-            ),
-            {},
-            r"row 2 of .*/test\.csv \(the first is 1\) has no text",
-        ),
-        (
-            lambda p: write_csv(p, "train", [("a", "b"), ("c", "")], "text,label"),
-            {},
-            r"row 2 of .*/train\.csv \(the first is 1\) has no label; fill it in",
-        ),
-        (
-            lambda p: write_csv(p, "train", [("a", "1"), ("c", "0.5")], "text,label"),
-            {},
-            r"row 2 of .*/train\.csv .* has label=0\.5: a class must be a whole number or a name",
-        ),
-        (
-            lambda p: p.with_suffix(".jsonl").write_text('{"text": "a", "label": ["b"]}\n'),
-            {},
-            r"row 1 of .*\.jsonl .* has label=\['b'\]: a class must be a string or a number",
-        ),
-        (
-            lambda p: p.with_suffix(".csv").write_bytes("text,label\nGrüße,b\n".encode("latin-1")),
-            {},
-            r".*mine\.csv cannot be read \(UnicodeDecodeError: .*can't decode .*CSV and JSON must be UTF-8",
-        ),
-        (
-            lambda p: write_csv(p, "train", [("a", "b"), ("c", "d")], "text,label"),
-            {},
-            "there is nothing to validate on; give more rows, or a split or file 'validation' with some",
-        ),
-        (
-            lambda p: write_csv(p, "train", [("a", "b"), ("c", "b")], "text,label"),
-            {},
-            r"the training texts have one class \(b\), and there is nothing to tell it from; give two or more",
-        ),
-    ],
-    ids=[
-        "missing",
-        "empty folder",
-        "empty file",
-        "unknown kind",
-        "no text column",
-        "no label column",
-        "unseen class",
-        "empty text",
-        "blank text",
-        "no label",
-        "fraction",
-        "list",
-        "latin-1",
-        "nothing to validate on",
-        "one class",
-    ],
-)
+        {},
+        r"row 2 of .*/test\.csv \(the first is 1\) has no text",
+    ),
+    "no label": (
+        lambda p: write_csv(p, "train", [("a", "b"), ("c", "")], "text,label"),
+        {},
+        r"row 2 of .*/train\.csv \(the first is 1\) has no label; fill it in",
+    ),
+    "fraction": (
+        lambda p: write_csv(p, "train", [("a", "1"), ("c", "0.5")], "text,label"),
+        {},
+        r"row 2 of .*/train\.csv .* has label=0\.5: a class must be a whole number or a name",
+    ),
+    "list": (
+        lambda p: p.with_suffix(".jsonl").write_text('{"text": "a", "label": ["b"]}\n'),
+        {},
+        r"row 1 of .*\.jsonl .* has label=\['b'\]: a class must be a string or a number",
+    ),
+    "latin-1": (
+        lambda p: p.with_suffix(".csv").write_bytes("text,label\nGrüße,b\n".encode("latin-1")),
+        {},
+        r".*mine\.csv cannot be read \(UnicodeDecodeError: .*can't decode .*CSV and JSON must be UTF-8",
+    ),
+    "nothing to validate on": (
+        lambda p: write_csv(p, "train", [("a", "b"), ("c", "d")], "text,label"),
+        {},
+        "there is nothing to validate on; give more rows, or a split or file 'validation' with some",
+    ),
+    "one class": (
+        lambda p: write_csv(p, "train", [("a", "b"), ("c", "b")], "text,label"),
+        {},
+        r"the training texts have one class \(b\), and there is nothing to tell it from; give two or more",
+    ),
+}
+
+
+@pytest.mark.parametrize(("prepare", "changes", "message"), UNUSABLE.values(), ids=UNUSABLE)
 def test_data_that_cannot_be_used_is_named(
     prepare: Callable[[Path], Any], changes: dict[str, Any], message: str, configure: Configure, tmp_path: Path
 ) -> None:

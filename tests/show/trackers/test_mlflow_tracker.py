@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import shutil
 import zlib
 from dataclasses import replace
 from itertools import chain
@@ -15,7 +14,6 @@ import pytest
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
-from experiments.tune_bert import EXPERIMENT as BERT
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.trackers.mlflow_names import numbers_in
 from gaudi_tune.show.trackers.mlflow_tracker import MlflowTracker
@@ -33,7 +31,6 @@ from gaudi_tune.sweep.record.events import (
 )
 from tests.helpers.deliveries import free_port
 from tests.helpers.mlflow_runs import history, runs_of
-from tests.helpers.model_sweeps import make_checkpoint
 from tests.helpers.scripted import began, ended, happen, over, plan_of, reported, state_of
 
 INTERRUPTED = Ending("Ctrl-C", 130)
@@ -278,20 +275,6 @@ def test_a_tracker_opens_nothing_before_the_sweep_begins(storage: Path) -> None:
     tracker.close()
     assert tracker.load_line() is None
     assert list(plan.folder.iterdir()) == []
-
-
-@pytest.mark.processes
-def test_a_model_is_loaded_as_the_tracker_says(storage: Path, small_trial: dict[str, Any]) -> None:
-    plan = plan_of(storage, "model", BERT)
-    tracker, state = MlflowTracker(plan), state_of(plan)
-    checkpoint = plan.folder / "trial-001" / "checkpoint_000000"
-    shutil.copytree(make_checkpoint(BERT, small_trial, storage), checkpoint)
-    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25), ended(1, "finished"))
-    over(tracker, state, checkpoint)
-    model = runs_of(plan)["sweep"].data.tags["best_model"]
-    line = tracker.load_line()
-    assert line is not None
-    assert f'load_model("{model}")' in line
 
 
 def test_a_sort_by_the_best_value_gives_the_order_of_the_sweep(storage: Path) -> None:

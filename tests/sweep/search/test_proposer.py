@@ -266,17 +266,6 @@ def test_results_of_a_trial_that_it_never_proposed_are_no_error(tmp_path: Path) 
     assert states(proposer) == []
 
 
-def test_a_restored_proposer_goes_on_with_the_same_study(tmp_path: Path) -> None:
-    proposer = searcher_in(tmp_path)
-    proposer.propose("a")
-    proposer.propose("b")
-    end(proposer, "a", {"score": 1.0, "epoch": 3})
-    keep(proposer, tmp_path / "state")
-    again = restored(tmp_path / "state")
-    end(again, "b", failure=ERROR)
-    assert states(again) == [TrialState.COMPLETE, TrialState.FAIL]
-
-
 def test_soft_constraints_reach_the_sampler_and_the_record(tmp_path: Path) -> None:
     proposer = searcher_in(tmp_path)
     for name in "ab":
