@@ -23,6 +23,7 @@ from gaudi_tune.sweep.record.events import (
     Decided,
     Decision,
     Ending,
+    Event,
     Outcome,
     Reported,
     SweepBegan,
@@ -187,7 +188,7 @@ GOES_BACK += [began(5, x=0.7, seed=9), reported(5, 3, 0.9, x=0.7, seed=9), ended
 INFINITE = [began(6), reported(6, 1, math.inf), reported(6, 2, 0.5, {"ratio": math.inf, "gap": -math.inf})]
 LONG_NAMES = {f"{'n' * 250}{number}": number for number in (1, 2)}
 LONG_VALUES = [began(number, layers="conv " * 2000 + str(number), **LONG_NAMES) for number in (7, 8)]
-OWN_BEST = [began(9)]
+OWN_BEST: list[Event] = [began(9)]
 for own_epoch, own_score in enumerate((0.5, 0.9, 0.1), start=1):
     OWN_BEST.append(reported(9, own_epoch, own_score, {"best_score": 1000.0 * own_epoch, "best_epoch": 77}))
 
