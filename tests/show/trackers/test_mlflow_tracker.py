@@ -199,7 +199,9 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, dict[str, Run]]
     plan = plan_of(tmp_path_factory.mktemp("odd"), "odd")
     tracker, state = MlflowTracker(plan), state_of(plan)
     trials = (FROM_0, OFTEN, NAMED, CHANGING, GOES_BACK, INFINITE, LONG_VALUES, OWN_BEST)
-    happen(tracker, state, SweepBegan(), *chain.from_iterable(trials))
+    # Of two values in one millisecond, MLflow takes the larger one for the latest.
+    events = [replace(event, time=1e9 + second) for second, event in enumerate(chain.from_iterable(trials))]
+    happen(tracker, state, SweepBegan(), *events)
     over(tracker, state)
     return plan, runs_of(plan)
 
