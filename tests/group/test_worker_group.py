@@ -23,10 +23,11 @@ from tests.helpers.sessions import numbers_of, reports_of
 from tests.helpers.sources import EPOCHS, assert_as_published, source_trial
 from trainables import bert, llm
 
-on_two = pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True)
+on_one = pytest.mark.parametrize("group", [1], ids=["one worker"], indirect=True)
+on_each = pytest.mark.parametrize("group", [1, 2], ids=["one worker", "two workers"], indirect=True)
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["one worker", "two workers"])
+@pytest.fixture(scope="module", params=[2], ids=["two workers"])
 def group(request: pytest.FixtureRequest, host: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     started = start_group(host, any_loop, request.param, tmp_path_factory.mktemp("group"))
     started.width = request.param
@@ -60,7 +61,6 @@ def test_what_is_kept_stays_until_a_trial_has_changed_it(group: Any) -> None:
     assert made == [1, 0, 1, 0]
 
 
-@on_two
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_baseline_trains_as_its_source_does_on_two_workers(group: Any, script: str, tmp_path: Path) -> None:
     trial, end = source_trial(script, group.width, tmp_path), tmp_path / "end"
@@ -89,11 +89,11 @@ def test_a_trial_resumed_from_its_checkpoint_gives_the_numbers_of_one_that_was_n
     assert run_trial(group, {**small_trial, "loop": "bert"}, str(tmp_path / "checkpoint")) == first_run[1:]
 
 
-@pytest.mark.parametrize("group", [1], ids=["one worker"], indirect=True)
+@on_one
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_every_experiment_gives_in_a_used_group_the_numbers_of_this_process(group: Any, script: str) -> None:
     experiment = experiment_of(script)
-    trial = small_trial_of(experiment)
+    trial = {**small_trial_of(experiment), "epochs": 2}
     here = list(map(numbers_of, reports_of(experiment.train_loop, trial)))
     loop = experiment.train_loop.__module__.removeprefix("trainables.")
     for seed in (trial["seed"] + 1, trial["seed"]):  # another trial of its kind first
@@ -101,7 +101,6 @@ def test_every_experiment_gives_in_a_used_group_the_numbers_of_this_process(grou
         assert (numbers == here) is (seed == trial["seed"])
 
 
-@on_two
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_trial_of_every_experiment_continues_with_two_workers_as_with_one(
     group: Any, script: str, tmp_path: Path
@@ -125,7 +124,6 @@ def test_a_trial_of_every_experiment_continues_with_two_workers_as_with_one(
         assert there != alike
 
 
-@on_two
 def test_a_sharded_language_model_trains_as_a_whole_one_at_any_width(group: Any, tmp_path: Path) -> None:
     """Its losses after 10 steps. One validation sample is left over, and rank 1 has a batch fewer than rank 0."""
     trial = {**small_trial_of(experiment_of("tune_llm")), "dropout": 0.0, "epochs": 2, "clip_norm": 0.5}
@@ -146,6 +144,7 @@ def test_a_sharded_language_model_trains_as_a_whole_one_at_any_width(group: Any,
     assert all((two[name] - weight).norm() < 1e-3 * weight.norm() for name, weight in one.items())
 
 
+@on_each
 def test_parts_that_ranks_report_to_ray_train_are_put_together(group: Any, tmp_path: Path) -> None:
     """Also at a report without any, for which each rank keeps its own. Of files with one name it is rank 0's, whole."""
     group.start_trial({"loop": "writing_parts"}, None)
@@ -157,14 +156,12 @@ def test_parts_that_ranks_report_to_ray_train_are_put_together(group: Any, tmp_p
         assert {file.name: file.read_text() for file in saved.iterdir()} == parts
 
 
-@on_two
 def test_workers_meet_as_ray_train_has_them_meet(group: Any) -> None:
     """Twice: the second trial finds the actor in which the first one's workers met."""
     for said in ("a", "b"):
         assert group.start_trial({"loop": "meeting", "said": said}, None)["metrics"]["heard"] == f"{said} of rank 0"
 
 
-@on_two
 @pytest.mark.parametrize(
     ("reports", "says"),
     [
@@ -208,7 +205,6 @@ def resnet_trial() -> dict[str, Any]:
     return trial | {"steps": 20, "eval_every": 20, "train_samples": 200, "val_samples": 50, "augment": False}
 
 
-@on_two
 def test_settings_beyond_the_baseline_resume_and_count_on_all_workers(
     group: Any, resnet_trial: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -227,7 +223,6 @@ def test_settings_beyond_the_baseline_resume_and_count_on_all_workers(
     assert all(0 < report[names.VAL_BALANCED_ACCURACY] < 1 for report in whole)
 
 
-@on_two
 @pytest.mark.parametrize("loop", ["hugging_face", "lightning"])
 def test_a_trainer_of_another_library_ends_on_all_ranks_and_leaves_nothing_behind(
     loop: str, group: Any, tmp_path: Path
@@ -255,6 +250,7 @@ def test_a_trainer_of_another_library_ends_on_all_ranks_and_leaves_nothing_behin
     assert losses(str(tmp_path / "own")) == first[1:]
 
 
+@on_each
 def test_an_error_on_a_rank_ends_the_group_with_that_error(group: Any, tmp_path: Path) -> None:
     """The last of its group: a checkpoint of a loop without save=, or rank 1 fails while rank 0 waits for it."""
     began = time.monotonic()
@@ -271,7 +267,6 @@ def test_an_error_on_a_rank_ends_the_group_with_that_error(group: Any, tmp_path:
         group.start_trial({}, None)
 
 
-@on_two
 def test_a_plain_torch_trainer_has_the_same_numbers(
     ray_here: None, group: Any, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
 ) -> None:
