@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
@@ -20,6 +21,19 @@ WORST = 1e9
 LOOKED_AT, OFF = 2000, 0.1
 """How many random points are looked at, time and again, for the best and the worst; and how far off a prior is in each
 hyperparameter (standard deviation; a range is 1)."""
+TRANSLATIONS = {
+    ("finetune", "fr-en"): (1, 20),
+    ("finetune", "zh-en"): (1, 20),
+    ("scratch", "robust19-en-ja"): (8, 27),
+    ("scratch", "robust19-ja-en"): (8, 27),
+}
+"""Tasks of NMTLC, the checkpoints of an epoch, and the epochs. In the other four the first checkpoints decide."""
+HYPERPARAMETERS = {
+    "finetune": ("bpe", "model_size", "num_layers", "r", "batch_size", "initial_lr"),
+    "scratch": ("bpe", "model_size", "ff_num_hidden", "num_layers", "initial_lr"),
+}
+"""Their hyperparameters, as places among the values that there are. Others follow from these; bpe says which LLM it is.
+"""
 
 
 class Task:
@@ -29,10 +43,8 @@ class Task:
     sign = 1
     """-1 if what is worst is to be found."""
 
-    def __init__(self, file: Path) -> None:
-        self.name = file.stem
-        with np.load(file) as table:
-            self.u, self.loss, self.sec = table["u"], table["loss"], table["sec"]
+    def __init__(self, name: str, u: Array, loss: Array, sec: Array) -> None:
+        self.name, self.u, self.loss, self.sec = name, u, loss, sec
         self.dimensions, self.epochs = self.u.shape[1], self.loss.shape[1]
 
     def opened(self) -> Take:
@@ -56,12 +68,37 @@ class Task:
         """Return a point near the best that there is ("right") or near the worst ("wrong")."""
         generator = np.random.default_rng(seed)
         near = self.extreme(generator, best=kind == "right")
-        return cast(Array, np.clip(near + generator.normal(0, OFF, self.dimensions), 0, 1))
+        return np.clip(near + generator.normal(0, OFF, self.dimensions), 0, 1)
 
     def extreme(self, generator: np.random.Generator, *, best: bool) -> Array:
         """Return the point with the lowest or the highest loss at the end."""
         losses = np.where(np.isfinite(self.loss[:, -1]), self.loss[:, -1], WORST)
         return cast(Array, self.u[losses.argmin() if best else losses.argmax()])
+
+
+class PlainData(pickle.Unpickler):
+    """Reads numbers, words, lists and dictionaries; whatever could run code is an error."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"{module}.{name} is no plain data")
+
+
+def translations(file: Path) -> list[Task]:
+    """Return the tables of NMTLC: the logarithm of the perplexity, each epoch as many checkpoints as
+    :data:`TRANSLATIONS` says. A curve that ended before stays where it was, and every epoch takes equally long.
+    """
+    with file.open("rb") as content:
+        runs = PlainData(content).load()
+    tables = []
+    for (task, data), (each, epochs) in TRANSLATIONS.items():
+        curves = [run["perplexity_curve"] for run in runs if (run["task"], run["dataset_name"]) == (task, data)]
+        given = [run["hyperparams"] for run in runs if (run["task"], run["dataset_name"]) == (task, data)]
+        columns = [np.unique([row[name] for row in given], return_inverse=True)[1] for name in HYPERPARAMETERS[task]]
+        ends = each * np.arange(1, epochs + 1)
+        loss = np.log([np.array(curve)[np.minimum(ends, len(curve)) - 1] for curve in curves])
+        u = np.stack([column / column.max() for column in columns], axis=1)
+        tables.append(Task(f"nmtlc_{task}_{data}", u, loss, np.ones(len(u))))
+    return tables
 
 
 class LCBench(Task):
@@ -172,7 +209,12 @@ def dominated(front: Sequence[tuple[float, float]]) -> float:
 @cache
 def find_tasks(folder: Path) -> list[Task]:
     """Return the tasks of a folder by name; each process reads them once."""
-    tasks: list[Task] = [Task(file) for file in folder.glob("*.npz")]
+    tasks: list[Task] = []
+    for file in folder.glob("*.npz"):
+        with np.load(file) as table:
+            tasks.append(Task(file.stem, table["u"], table["loss"], table["sec"]))
+    if (folder / "nmtlc.pkl").is_file():
+        tasks += translations(folder / "nmtlc.pkl")
     if (folder / "lcbench.onnx").is_file():
         import onnxruntime
 
