@@ -13,8 +13,8 @@ from gaudi_tune import Budget, SweepError
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"epochs": 1.5}, "epochs must be a whole number, in digits such as 20, but got 1.5"),
-        ({"epochs": 3, "grace": True}, "grace must be a whole number, .* but got True"),
+        ({"epochs": 1.5}, "epochs must be a whole number, such as 20, but got 1.5"),
+        ({"epochs": 3, "grace": True}, "grace must be a number, but got True"),
         ({"epochs": 3, "seconds": -1}, "seconds must be at least 0, but got -1"),
         ({"epochs": 3, "reduction": 1}, "reduction must be at least 2, but got 1"),
         ({"epochs": 3, "grace": 4}, "grace must be at most the budget, 3 epochs, but got 4"),

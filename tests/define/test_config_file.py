@@ -53,7 +53,7 @@ def test_the_command_line_wins(file: Path) -> None:
         ("num_sample = 3", r"there is no option 'num_sample' \(did you mean num_samples\?\)"),
         ("resume = 'x'", "there is no option 'resume'"),
         ("num_samples = 0", "--num-samples 0: must be at least 1"),
-        ("num_samples = true", "--num-samples True: must be a whole number"),
+        ("num_samples = true", "--num-samples True: must be a number"),
         ("num_samples = 5\nnum-samples = 6", "num-samples and num_samples are the same option; give it once"),
         ("dry_run = 'no'", "--dry-run no: must be True or False"),
         ("search = tpe", 'is not TOML .*strings need quotes, as in search = "tpe"'),

@@ -3,60 +3,32 @@
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
+from gaudi_tune import SweepError
 from gaudi_tune.base.errors import LONGEST_TEXT, LONGEST_WORD, readable, written
-from gaudi_tune.define.reading import read_number, read_path, read_text, read_whole
+from gaudi_tune.define.options import checked
+from gaudi_tune.define.reading import read_path, read_text
 
-NUMBER_LIKE = st.text(st.sampled_from("0123456789+-._eExX \u0663\uff15\u00b2nainfTrue"), max_size=12)
-
-
-@given(st.one_of(st.text(), NUMBER_LIKE))
-@example("1_000")
-@example("\u0663")
-@example("5\n")
-@example("0x10")
-def test_a_text_is_a_whole_number_only_in_ascii_digits(text: str) -> None:
-    try:
-        value = read_whole(text)
-    except ValueError:
-        assert not re.fullmatch("[+-]?[0-9]{1,30}", text)
-    else:
-        assert re.fullmatch(" *[+-]?[0-9]+ *", text) and value == int(text)
+@pytest.mark.parametrize("value", [20, 20.0, "20", " 20", "1_000", np.int64(3)])
+def test_a_whole_number_may_be_written_in_several_ways(value: Any) -> None:
+    assert checked({"num_samples": value}).num_samples == int(value)
 
 
-@given(st.one_of(st.text(), NUMBER_LIKE))
-@example("1e400")
-@example("nan")
-@example("0e5")
-def test_a_text_is_a_number_only_as_people_write_it(text: str) -> None:
-    try:
-        value = read_number(text)
-    except ValueError:
-        assert not re.fullmatch("[+-]?[0-9]+([.][0-9]+)?", text)
-    else:
-        assert text.isascii() and "_" not in text and value == float(text)
+@pytest.mark.parametrize("value", ["2.5", 2.5, "1e3", "0x10", "\u0663", "", "a", True, [5], math.nan, math.inf])
+def test_what_is_no_whole_number_is_refused(value: Any) -> None:
+    with pytest.raises(SweepError, match=r"--num-samples .*: must be a (whole |finite )?number"):
+        checked({"num_samples": value})
 
 
-@given(st.one_of(st.integers(), st.floats(), st.booleans(), st.none(), st.binary(), st.lists(st.integers())))
-def test_a_value_of_python_is_a_number_if_it_is_one(value: object) -> None:
-    is_number = type(value) in (int, float)
-    try:
-        number = read_number(value)
-        assert isinstance(value, int | float)
-        assert not math.isfinite(value) or number == float(value)
-        assert is_number
-    except ValueError:
-        assert not is_number
-    try:
-        assert read_whole(value) == value and is_number
-    except ValueError:
-        assert not is_number or value != value or (isinstance(value, float) and not value.is_integer())
+@pytest.mark.parametrize("value", ["nan", math.inf, "1e400", True, "x"])
+def test_what_is_no_finite_number_is_refused(value: Any) -> None:
+    with pytest.raises(SweepError, match=r"--target .*: must be a (finite )?number"):
+        checked({"target": value})
 
 
 def test_a_path_names_its_user_if_there_is_no_such_user() -> None:

@@ -20,9 +20,10 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.plan_text import plan_lines
 
-WHOLE = re.compile(r" *[+-]?[0-9]+ *")
+DIGITS = "[0-9](_?[0-9])*"
+WHOLE = re.compile(rf"\s*[+-]?{DIGITS}(\.0*)?\s*")
 """How people write a whole number."""
-DECIMAL = re.compile(r" *[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)? *")
+DECIMAL = re.compile(rf"\s*[+-]?({DIGITS}(\.({DIGITS})?)?|\.{DIGITS})([eE][+-]?{DIGITS})?\s*")
 """How people write any number."""
 
 
@@ -110,7 +111,7 @@ def number_in(text: str, *, whole: bool) -> float | None:
     value = float(text)
     if not math.isfinite(value) or (value == 0 and re.search("[1-9]", re.split("[eE]", text)[0])):
         return None
-    return int(text) if whole else value
+    return int(value) if whole else value
 
 
 def read_as(name: str, text: str, *, whole: bool) -> tuple[str, Misread]:
