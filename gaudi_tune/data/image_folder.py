@@ -10,14 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from PIL import Image
+from rich.console import Console
+from rich.progress import track
+
 from gaudi_tune.base.words import counted, shown
 from gaudi_tune.data.held_out import shared_samples
-from gaudi_tune.data.readable import unreadable
 
 VALIDATION_FOLDERS = ("val", "validation", "valid", "test")
 """Names of the folder for validation; the first that exists counts."""
 ANNOTATIONS = "val_annotations.txt"
 """Tiny ImageNet's list of validation images and their classes, tab-separated."""
+PROGRESS_FROM = 20_000
+"""Number of files from which on progress is shown."""
 HIDDEN = "with a hidden name"
 NO_CLASS = "in no folder of a class"
 NOT_ANNOTATED = f"that {ANNOTATIONS} does not name"
@@ -183,3 +188,30 @@ def _test(root: Path, validation: Path, listed: ImageList) -> list[LabelledFile]
         return _by_class(root, folder, listed)
     listed.notes.append("test/ is left aside: its folders are not the classes of train/")
     return []
+
+
+def unreadable(root: Path, files: Sequence[str]) -> dict[str, str]:
+    """Return the files below ``root`` that cannot be read as images, and why."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        problems = track(
+            pool.map(lambda file: _read_problem(root / file), files),
+            f"checking {len(files):,} images",
+            total=len(files),
+            console=Console(stderr=True),
+            disable=len(files) < PROGRESS_FROM,
+        )
+        return {file: problem for file, problem in zip(files, problems, strict=True) if problem}
+
+
+def _read_problem(file: Path) -> str | None:
+    try:
+        with Image.open(file) as image:
+            # A JPEG is decoded at an eighth of its size, which is five times faster and still finds truncated files.
+            image.draft("RGB", (1, 1))
+            image.load()
+            if image.mode in ("I", "F"):
+                return f"pixels of mode {image.mode} have no agreed range; save it with 8 or 16 bits"
+    except Exception as error:
+        # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error and others for broken files.
+        return str(error).replace(f" {str(file)!r}", "") or type(error).__name__
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.given_objects import NOTHING_GIVEN, GivenObjects
 from gaudi_tune.define.options import RAYS, SweepOptions, checked, resumed, with_usual
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.plan.apply import apply_options
 from gaudi_tune.plan.check import check
 from gaudi_tune.plan.connect import connect
@@ -19,13 +21,16 @@ from gaudi_tune.plan.decide_plan import decide_plan
 from gaudi_tune.plan.earlier import add_earlier, read_earlier, resumed_if_begun
 from gaudi_tune.plan.places import check_places
 from gaudi_tune.plan.storage import check_name_is_free, find_storages
-from gaudi_tune.plan.versions import NO_GROWTH, check_versions
+from gaudi_tune.private.surfaces import ANY_VERSION, SURFACES, reason_off, surfaces_off, tested
 from gaudi_tune.show.notify import webhook
 from gaudi_tune.show.trackers.store import tracking_uri
 from gaudi_tune.sweep.record.sweep_file import name_for
 
 if TYPE_CHECKING:
     from gaudi_tune.sweep.search.proposer import Proposer
+
+NO_GROWTH = {"moves", "bookings", "lean-trainer"}
+"""The surfaces without which no trial moves to other devices."""
 
 
 def make_plan(
@@ -82,6 +87,25 @@ def make_plan(
         fetched_from=places.fetched_from,
         owner=places.owner,
     )
+
+
+def check_versions(device: DeviceType) -> tuple[str, ...]:
+    """Return the names of the surfaces that are off in this sweep.
+
+    Raises:
+        SweepError: A sweep would lose work without one of them, or these devices need it.
+    """
+    disabled = tuple(surface.name for surface in surfaces_off())
+    for name in disabled:
+        surface = SURFACES[name]
+        if os.environ.get(ANY_VERSION) == "1":
+            continue
+        if not surface.fallback or (name == "lean-trainer" and device.exclusive):
+            raise SweepError(
+                f"{name}: {reason_off(name)}, and without this no sweep {surface.gives}; {tested(surface.library)} "
+                f"works. {ANY_VERSION}=1 has the sweep begin nevertheless"
+            )
+    return disabled
 
 
 def in_its_storage(options: SweepOptions, folder: Path | None) -> SweepOptions:

@@ -11,7 +11,7 @@ from PIL import Image
 from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
-from gaudi_tune.data import readable
+from gaudi_tune.data import image_folder
 from gaudi_tune.data.facts import check_images
 from gaudi_tune.data.image_index import image_index
 from gaudi_tune.data.images import images_of, preparation
@@ -193,7 +193,7 @@ def test_images_by_torchvisions_rule_count_and_the_plan_names_the_rest(folder: P
 def test_a_layout_that_cannot_be_used_is_named_before_any_image_is_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gaudi_tune.data.readable._read_problem", lambda file: pytest.fail(f"read {file}"))
+    monkeypatch.setattr("gaudi_tune.data.image_folder._read_problem", lambda file: pytest.fail(f"read {file}"))
     (folder / "val" / "bees").rename(folder / "val" / "wasps")
     with pytest.raises(ValueError, match=r"no image of the classes \['wasps'\] is there to train on"):
         images_of(config(folder))
@@ -202,7 +202,7 @@ def test_a_layout_that_cannot_be_used_is_named_before_any_image_is_read(
 def test_a_long_check_shows_its_progress(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(readable, "PROGRESS_FROM", 6)
+    monkeypatch.setattr(image_folder, "PROGRESS_FROM", 6)
     assert len(images_of(config(folder)).train) == 6
     assert "images" in capsys.readouterr().err
 

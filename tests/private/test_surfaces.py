@@ -12,7 +12,7 @@ import pytest
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.devices.find import DEVICE_TYPES
-from gaudi_tune.plan.versions import check_versions
+from gaudi_tune.plan.planner import check_versions
 from gaudi_tune.private import surfaces
 from gaudi_tune.private.surfaces import ANY_VERSION, STOCK, SURFACES, TESTED, Surface
 from tests.tools.losses.table import BEGIN, END, PAGE, table
