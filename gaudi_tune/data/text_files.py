@@ -3,11 +3,9 @@ wrote, with each value as its file has it."""
 
 from __future__ import annotations
 
-import csv
 import gzip
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,33 +154,23 @@ def _open(file: Path, newline: str | None = None) -> IO[str]:
     return opened
 
 
-def _read_csv(file: Path, columns: Sequence[str]) -> tuple[list[str], dict[str, Sequence[str]]]:
+def _read_csv(file: Path, columns: Sequence[str]) -> tuple[list[str], dict[str, Sequence[Any]]]:
+    import pandas
+
     delimiter = "\t" if ".tsv" in map(str.lower, file.suffixes) else ","
-    limit = csv.field_size_limit(sys.maxsize)
-    try:
-        with _open(file, newline="") as opened:
-            reader = csv.reader(opened, delimiter=delimiter, strict=True)
-            names = next(reader, [])
-            values: dict[str, list[str]] = {name: [] for name in columns if name in names}
-            places = [(names.index(name), column) for name, column in values.items()]
-            try:
-                for row in reader:
-                    if len(row) != len(names) and row:  # a blank line is no row
-                        raise csv.Error(f"there are {len(row)} values, and {len(names)} columns")
-                    for place, column in places if row else ():
-                        column.append(row[place])
-            except csv.Error as error:
-                raise ValueError(f"line {reader.line_num}: {error}") from error
-    finally:
-        csv.field_size_limit(limit)
+    with _open(file, newline="") as opened:
+        table = pandas.read_csv(opened, sep=delimiter, header=None, dtype=str, keep_default_na=False)
+    names, *_ = table.values.tolist()
+    values = {name: table[names.index(name)].tolist()[1:] for name in columns if name in names}
     return names, {name: _numbers(column) for name, column in values.items()}
 
 
 def _numbers(values: list[str]) -> Sequence[str]:
-    """Return a column as numbers if all of its values are numbers or missing."""
-    if all(not value or PLAIN_NUMBER.fullmatch(value) for value in values):
-        return [Number(value) for value in values]
-    return values
+    """Return a column as numbers if all of its values are numbers or missing, as those that a short row lacks."""
+    texts = ["" if value != value else value for value in values]  # pandas has NaN there
+    if all(not text or PLAIN_NUMBER.fullmatch(text) for text in texts):
+        return [Number(text) for text in texts]
+    return texts
 
 
 def _read_json(file: Path, columns: Sequence[str]) -> tuple[list[str], dict[str, Sequence[Any]]]:
