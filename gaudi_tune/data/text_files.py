@@ -230,21 +230,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _read_parquet(file: Path, columns: Sequence[str]) -> tuple[list[str], dict[str, Sequence[Any]]]:
-    from datasets import ClassLabel, Features
+    from datasets import Dataset
     from pyarrow.parquet import ParquetFile
 
     with file.open("rb") as opened:
         parquet = ParquetFile(opened)
         names = parquet.schema_arrow.names
-        column_names = [name for name in dict.fromkeys(columns) if names.count(name) == 1]
-        table = parquet.read(columns=column_names)
-    described = b"huggingface" in (parquet.schema_arrow.metadata or {})
-    features = Features.from_arrow_schema(parquet.schema_arrow) if described else {}
-    values = {name: table.column(name).to_pylist() for name in column_names}
-    for name, column in values.items():
-        if isinstance(feature := features.get(name), ClassLabel):
-            values[name] = class_names(feature, column)
-    return names, values
+        table = parquet.read(columns=[name for name in dict.fromkeys(columns) if names.count(name) == 1])
+    return names, values_of(Dataset(table), columns)[1]
 
 
 def _read_saved(folder: Path, columns: Sequence[str]) -> tuple[list[str], dict[str, Sequence[Any]]]:

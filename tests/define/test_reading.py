@@ -14,6 +14,7 @@ from gaudi_tune.base.errors import LONGEST_TEXT, LONGEST_WORD, readable, written
 from gaudi_tune.define.options import checked
 from gaudi_tune.define.reading import read_path, read_text
 
+
 @pytest.mark.parametrize("value", [20, 20.0, "20", " 20", "1_000", np.int64(3)])
 def test_a_whole_number_may_be_written_in_several_ways(value: Any) -> None:
     assert checked({"num_samples": value}).num_samples == int(value)
