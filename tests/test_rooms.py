@@ -28,15 +28,15 @@ FLOORS = (
 """From the top down. Folders of one floor do not know each other."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
-    "cli": 876,
-    "on_ray": 2692,
+    "cli": 877,
+    "on_ray": 2691,
     "plan": 1004,
     "sweep.policies": 804,
     "sweep.search": 1212,
     "show": 3276,
     "sweep.record": 1316,
     "define": 1411,
-    "group": 1857,
+    "group": 1854,
     "integrations": 151,
     "data": 1658,
     "storage": 441,
@@ -44,7 +44,7 @@ BUDGETS = {
     "training": 663,
     "devices": 1018,
     "base": 553,
-    "private": 1233,
+    "private": 1238,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -104,6 +105,8 @@ def _train(plan: Plan) -> Result:
         from gaudi_tune.show.result import exit_status
 
         start_ray(plan)
+        if "triton" not in sys.modules:  # which would call frozen objects leaks
+            gc.freeze()  # what was imported lives as long as the process: Python would look through it as it exits
     tuner = SweepTuner(plan)
     try:
         tuner.fit()
@@ -111,7 +114,7 @@ def _train(plan: Plan) -> Result:
         if not tuner.run.conclusion.is_complete:
             raise
     assert tuner.run.summary is not None, "the sweep is over"
-    if lines := tuner.ending_lines():  # the result does not have them
+    if lines := tuner.run.conclusion.ending_lines():  # the result does not have them
         print(as_text(lines), file=sys.stderr)
     return exit_status(tuner.run.summary), tuner.run.summary
 
@@ -128,9 +131,8 @@ def dry_run_lines(plan: Plan) -> list[str]:
         rest = "to do" if is_complete else f"but what a kill may have lost{confirms}"
         return [f"all {ended} trials have ended: nothing is left {rest} (--add-trials N makes it longer)", *notes]
     proposer = make_proposer(plan)
-    configs = [proposer.propose(str(n)) for n in range(min(PROPOSALS_SHOWN, plan.num_samples))]
-    for config in configs:
-        config.pop("seed", None)
+    proposals = (proposer.propose(str(n)) for n in range(min(PROPOSALS_SHOWN, plan.num_samples)))
+    configs = [{name: value for name, value in config.items() if name != "seed"} for config in proposals]
     trials = plan.num_samples - ended + plan.confirmations
     units, unit = trials * plan.budget.total - trained, plan.budget.unit
     words = plan.experiment.search_space.in_words()
@@ -153,5 +155,4 @@ def _progress(plan: Plan) -> tuple[int, int, list[str]]:
         searched = SweepTuner(plan, trackers=()).check_resume().searched
     ended = sum(trial.has_ended for trial in searched)
     trained = sum(trial.step for trial in searched if not trial.has_ended)
-    note = f"not read: what Tune itself keeps in {STATE_LOG}, since reading that runs code, as the resume will"
-    return ended, trained, [note]
+    return ended, trained, [f"not read: what Tune keeps in {STATE_LOG}, since reading it runs code, as the resume will"]

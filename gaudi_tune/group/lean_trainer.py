@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,18 +31,16 @@ LEAVE_WITHIN_S = 75
 """How long workers with exclusive devices may take to end by themselves: closing a device alone may take 60 s."""
 
 
-def lean_trainer(
-    spec: WorkerGroupSpec, name: str, when_placed: Callable[[], None], when_started: Callable[[list[Any]], None]
-) -> LeanTorchTrainer:
-    """Return the TorchTrainer of a group. It calls the functions when its workers have devices, and when they run."""
+def lean_trainer(spec: WorkerGroupSpec, name: str, **hooks: Any) -> LeanTorchTrainer:
+    """Return the TorchTrainer of a group. ``hooks`` are the arguments by which a LeanTorchTrainer tells of its workers,
+    and is told."""
     ray_train.synchronize_on_demand()
     orders_ranks = spec.device.has_numbers and not spec.device.is_gpu_to_ray  # Ray Train orders them by GPU itself
     return LeanTorchTrainer(
         _serve_trials,
         worker_class=WarmWorker,
-        when_placed=when_placed,
-        when_started=when_started,
         backend_config=DeviceBackendConfig(device=spec.device),
+        **hooks,
         **spec.for_trainer(name, callbacks=[RanksByDevice(spec.device.resource)] if orders_ranks else []),
     )
 

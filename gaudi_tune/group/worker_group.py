@@ -75,7 +75,7 @@ class WorkerGroup:
         self._places: list[tuple[str, int | None]] = []
         """The node and the device's number of each worker, by rank."""
         self._have_devices, self._have_started = threading.Event(), threading.Event()
-        self._leaving = self._abandoned = False
+        self._leaving, self._abandoned = threading.Event(), False
         self._first_residue: float | None = None
         self._residue = 0.0
         self._trial = Path()
@@ -184,7 +184,7 @@ class WorkerGroup:
 
     def exit(self) -> None:
         """Let the workers end by themselves, so that each releases its device."""
-        self._leaving = True
+        self._leaving.set()
         if self._trainer.is_alive():
             self._have_workers_end()
             self._trainer.join(EXIT_TIMEOUT_S)
@@ -320,7 +320,7 @@ class WorkerGroup:
         """Take the workers, in the order of ranks. The TorchTrainer's thread calls this."""
         self._workers = workers
         self._have_started.set()
-        if self._leaving:
+        if self._leaving.is_set():
             self._have_workers_end()
 
     def _have_workers_end(self) -> None:
@@ -332,7 +332,8 @@ class WorkerGroup:
         if holds("lean-trainer"):
             from gaudi_tune.group.lean_trainer import lean_trainer
 
-            return lean_trainer(spec, name, self._have_devices.set, self._take_workers)
+            placed, started = self._have_devices.set, self._take_workers
+            return lean_trainer(spec, name, when_placed=placed, when_started=started, ending=self._leaving)
         from gaudi_tune.group.stock_trainer import make_mailboxes, stock_trainer
 
         mailboxes = make_mailboxes(spec)

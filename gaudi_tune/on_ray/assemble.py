@@ -135,7 +135,7 @@ def _node_address(node_id: str) -> str:
 
 def _make_views(plan: Plan, announcer: Announcer, page: LivePage) -> list[View]:
     """Return the views in the order in which they are shown an event."""
-    views: list[View] = [page, DrawPictures(plan, announcer.tracker_address), ShowProgress(plan)]
+    views: list[View] = [page, ShowProgress(plan), DrawPictures(plan, announcer.tracker_address)]
     if in_notebook():
         views.append(ShowInCell(page))
     if plan.options.notify is not None:

@@ -240,6 +240,10 @@ class SweepRun(KeptInProcess, tune.Callback):
             self.early_end.interrupt_when_saved(self._trials_that_may_save(trials))
             if self.early_end.interrupted:  # Tune will end its trials, which then could not continue
                 self.on_disk.keep(trials)
+        elif self.searcher.proposer.is_finished and not self.mirror and all(trial.is_finished() for trial in trials):
+            # This was Tune's last step. The worker groups end meanwhile, and Tune waits for that afterwards. A mirror
+            # still has to send what Tune writes then.
+            self._conclude(trials)
 
     def _trials_that_may_save(self, trials: Sequence[Trial]) -> set[int]:
         """Return the numbers of the trials that run or are being saved.
@@ -255,15 +259,22 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Close everything: the sweep is over."""
-        if not self.state.open_trials:  # otherwise it was kept before Tune ended these, which can so continue
-            self.on_disk.keep(trials)
         free_orphans()
         self.leaving.watch.stop()  # nothing that follows needs Ray
+        if self.summary is None:
+            self._conclude(trials)
+        self.early_end.signals.give_back(interrupted=self.early_end.interrupted)
+
+    def _conclude(self, trials: Sequence[Trial]) -> None:
+        """Write and print how the sweep ended. Tune may still end the worker groups."""
+        if not self.state.open_trials:  # otherwise it was kept before Tune ended these, which can so continue
+            self.on_disk.keep(trials)
         if self.state.cut and self.state.ending is None:
             self.early_end.ask(self.stopping.cut_short())
         self.state.close()
         self.cleanup.finish(trials)
-        self._close()
+        self.conclusion.write()
+        self.conclusion.show()
 
     # The tuner calls this.
 
@@ -276,11 +287,8 @@ class SweepRun(KeptInProcess, tune.Callback):
             return
         self.leaving.watch.stop()  # it would end this process when Ray ends
         if self.summary is None:
-            is_ctrl_c = isinstance(error, KeyboardInterrupt)  # Tune no longer handles it once it has begun to end
             other_ending = events.Ending(f"an error outside the trials: {error!r}", status=1, at_once=True)
-            self.early_end.ask(INTERRUPTED if is_ctrl_c else other_ending)
-        self._close()
-
-    def _close(self) -> None:
+            # Tune no longer handles Ctrl-C once it has begun to end.
+            self.early_end.ask(INTERRUPTED if isinstance(error, KeyboardInterrupt) else other_ending)
         self.conclusion.write()
         self.early_end.signals.give_back(interrupted=self.early_end.interrupted)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -36,12 +35,10 @@ from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.private import ray_tune, tune_state
 from gaudi_tune.private.ray_core import logs_folder
 from gaudi_tune.private.surfaces import variables_in
-from gaudi_tune.show.confirmation import confirming
 from gaudi_tune.show.plan_text import plan_lines
-from gaudi_tune.show.result import START_AGAIN, is_useless, result_lines
 from gaudi_tune.show.summary import reopen_summary, search_of, summarise
 from gaudi_tune.show.trackers.store import variables_of_runs
-from gaudi_tune.show.trackers.tracker import TRACKERS, Tracker, in_words
+from gaudi_tune.show.trackers.tracker import TRACKERS, Tracker
 from gaudi_tune.storage.fetch import fetch_rest
 from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
@@ -180,7 +177,7 @@ class SweepTuner(tune.Tuner):
             ray_tune.delete_in_thread()
             tune_state.write_state_at_end()
             with temporary_environment(TUNE_SETTINGS), changed_environment(TUNE_NEEDS):
-                results = self._run_tune(state)
+                return self._run_tune(state)
         except BaseException as error:  # whatever ends Tune: the sweep is closed, and the error raised
             self.run.fail(error)
             if isinstance(error, AssertionError):  # Tune asserts that it restored the trials of a restored searcher
@@ -190,15 +187,6 @@ class SweepTuner(tune.Tuner):
             if mirror is not None:
                 mirror.close()
             lock.release()
-        self._show_result()
-        return results
-
-    def _show_result(self) -> None:
-        """Print the result, and raise the error of a user's search that has ended the sweep."""
-        is_command = bool(self.plan.command)  # the command line prints how a sweep ended as an error
-        print(as_text(["", *([] if is_command else self.ending_lines()), *self._result_lines()]), flush=True)
-        if self.run.search_errors.error is not None and not is_command:
-            raise self.run.search_errors.error
 
     def _run_tune(self, state: KeptState | None) -> tune.ResultGrid:
         """Run Ray's own Tuner, which continues from ``state`` if there is one."""
@@ -210,7 +198,10 @@ class SweepTuner(tune.Tuner):
             with ray_tune.no_earlier_results():
                 self._tuner = tune.Tuner.restore(str(self.plan.folder), trainable, resume_unfinished=True)
         with ray_tune.quick_trial_starts():
-            return self._tuner.fit()
+            results = self._tuner.fit()
+        if self.run.search_errors.error is not None and not self.plan.command:  # which prints it as an error
+            raise self.run.search_errors.error
+        return results
 
     def check_resume(self) -> SweepState:
         """Read the state of a sweep that is to be resumed as :meth:`fit` does, but as data, and return it.
@@ -224,28 +215,6 @@ class SweepTuner(tune.Tuner):
         search_of(self.plan, self.run.state)
         return self.run.state
 
-    def ending_lines(self) -> list[str]:
-        """Return lines that say why the sweep failed, or why it ended early and how to continue it.
-
-        Returns none if the sweep ran to its end.
-        """
-        summary, state = self.run.summary, self.run.state
-        assert summary is not None, "the sweep is over"
-        if summary["complete"]:
-            if not summary["failed"]:
-                return []
-            places = [str(self.plan.report_file), *(in_words(tracker) for tracker in self.run.announcer.trackers)]
-            return [f"error: {summary['failed']}; see {', '.join(places)}"]
-        counts = Counter(summary["counts"])
-        counts["not begun"] = state.expected - counts.total()
-        counts_text = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-        reason = summary["ended_early"]["why"] if summary["ended_early"] else "interrupted"
-        return [
-            f"the sweep ended early: {reason}",
-            f"of {state.expected} trials{confirming(state.confirmations)}: {counts_text}",
-            START_AGAIN if is_useless(summary) else f"resume it with: {self.plan.how_to_resume()}",
-        ]
-
     @classmethod
     def restore(cls, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse: Tune would make a plain Tuner, which knows only its own part of a sweep."""
@@ -258,14 +227,6 @@ class SweepTuner(tune.Tuner):
         if not self.plan.resumed:
             raise RuntimeError("get_results() has nothing to return before fit()")
         return results_so_far(self.plan.stored_folder)
-
-    def _result_lines(self) -> list[str]:
-        plan, summary, trackers = self.plan, self.run.summary, self.run.announcer.trackers
-        assert summary is not None, "the sweep is over"
-        load_lines = [tracker.load_line() for tracker in trackers]
-        models = [("model", line) for line in load_lines if line is not None]
-        addresses = [(tracker.name, in_words(tracker)) for tracker in trackers]
-        return result_lines(plan.folder, summary, [*models, *addresses])
 
     def _trainable(self) -> Any:
         plan, experiment, options = self.plan, self.plan.experiment, self.plan.options

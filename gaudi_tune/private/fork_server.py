@@ -172,7 +172,8 @@ def run_as(arguments: list[str], environment: Mapping[str, str], folder: str, fi
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()  # otherwise all copies would draw the same; Python reseeds its own
     gc.enable()
-    atexit.register(gc.unfreeze)  # otherwise Triton, which Dynamo imports, would call frozen objects leaks at the end
+    # Triton, which Dynamo imports, would call frozen objects leaks at the end. To unfreeze them takes a second.
+    atexit.register(lambda: gc.unfreeze() if "triton" in sys.modules else None)
     sys.argv = arguments
     sys.path.insert(0, str(Path(arguments[0]).parent))
     runpy.run_path(arguments[0], run_name="__main__")

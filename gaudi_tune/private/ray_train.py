@@ -67,19 +67,12 @@ ENABLE_PREEMPTION_WATCHER = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
 """Variable: "0" saves an actor per group, which watches for evictions that a cloud announces. No argument sets it."""
 
 
-class WorkerMetadata(Protocol):
-    """The node and the devices of a worker."""
-
-    node_id: str
-    accelerator_ids: Mapping[str, list[Any]]
-    """Numbers of the devices by resource, for example {"HPU": ["3"]}."""
-
-
 class Worker(Protocol):
     """A worker as a :class:`WorkerGroupCallback` gets it. The callback may write its ranks: no public API sets them."""
 
     actor: Any
-    metadata: WorkerMetadata
+    metadata: Any
+    """Its ``node_id``, and the numbers of its devices by resource, for example ``accelerator_ids`` {"HPU": ["3"]}."""
     distributed_context: Any
     """The world, local and node rank."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -150,6 +151,7 @@ class LeanTorchTrainer(DataParallelTrainer):
         worker_class: type[RayTrainWorker],
         when_placed: Callable[[], None],
         when_started: Callable[[list[Any]], None],
+        ending: threading.Event,
         **arguments: Any,
     ) -> None:
         """Prepare, as a TorchTrainer does.
@@ -160,25 +162,33 @@ class LeanTorchTrainer(DataParallelTrainer):
             when_placed: A function that is called when the workers have their devices, before their processes start.
             when_started: A function that is called with the workers' actors, by rank, when they run. It is not a
                 callback of ``RunConfig``, because Ray Train sends those to each worker.
+            ending: Is set when the workers are told to end: Ray Train then looks at them without its pause of 2 s.
             **arguments: Arguments of a DataParallelTrainer.
         """
         super().__init__(train_loop_per_worker, **arguments)
         self._worker_class, self._when_placed, self._when_started = worker_class, when_placed, when_started
+        self._ending = ending
 
     def _initialize_and_run_controller(self, *, scaling_policy: Any, callbacks: list[Any], **parts: Any) -> Result:
         dispensable = DISPENSABLE if holds("bookings") else DISPENSABLE[:2]
         kept_callbacks = [callback for callback in callbacks if type(callback).__name__ not in dispensable]
-        when_placed = self._when_placed
+        trainer = self
 
         class Group(WorkerGroup):
             _worker_cls = self._worker_class
 
             def _create_workers(self, *arguments: Any, **options: Any) -> list[Any]:
-                when_placed()
+                trainer._when_placed()
                 return super()._create_workers(*arguments, **options)
 
         class Controller(TrainController):
             worker_group_cls = Group
+
+            async def _poll_workers(self) -> Any:
+                if await asyncio.to_thread(trainer._ending.wait, self._health_check_interval_s):
+                    await asyncio.sleep(0.05)
+                    self._latest_poll_time = 0.0
+                return await super()._poll_workers()
 
         controller = Controller(
             scaling_policy=FixedSize(scaling_policy.scaling_config),

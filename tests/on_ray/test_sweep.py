@@ -104,7 +104,7 @@ def test_a_dry_run_of_a_sweep_that_goes_on_tells_what_is_left(results: tune.Resu
     asked = SweepOptions(resume=folder.name, storage=folder.parent)
     line, note = dry_run_lines(make_plan(QUADRATIC, asked))
     assert line.startswith("all 8 trials have ended")
-    assert note.startswith("not read: what Tune itself keeps in state.log")
+    assert note.startswith("not read: what Tune keeps in state.log")
     lines = dry_run_lines(make_plan(QUADRATIC, replace(asked, add_trials=2)))
     assert "8 of 10 trials have ended; the first were" in lines
     assert any(line.startswith("at most 8 epochs in all") for line in lines)

@@ -113,6 +113,6 @@ def test_a_sweep_whose_trials_have_all_ended_may_have_failed(
 ) -> None:
     tuner = ended(storage, *trials, ending=ending)
     assert tuner.run.summary is not None and exit_status(tuner.run.summary) == status
-    said = tuner.ending_lines()
+    said = tuner.run.conclusion.ending_lines()
     assert len(said) == bool(says)
     assert all(re.match(says, line) for line in said)

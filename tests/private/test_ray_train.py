@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -297,7 +298,12 @@ def test_a_lean_trainer_has_all_callbacks_of_ray_but_the_dispensable(monkeypatch
     monkeypatch.setattr(TrainController, "__init__", begin)
     config = ray.train.RunConfig(callbacks=[RanksByDevice("HPU")])
     trainer = LeanTorchTrainer(
-        print, worker_class=RayTrainWorker, when_placed=print, when_started=print, run_config=config
+        print,
+        worker_class=RayTrainWorker,
+        when_placed=print,
+        when_started=print,
+        ending=threading.Event(),
+        run_config=config,
     )
     callbacks = trainer._create_default_callbacks()
     usual = [type(callback) for callback in callbacks]
@@ -311,6 +317,14 @@ def test_a_lean_trainer_has_all_callbacks_of_ray_but_the_dispensable(monkeypatch
     assert caught.value.args[0] == [*kept, HandOver]
     # What the one for data gives each worker may be missing.
     assert inspect.signature(RayTrainWorker.init_train_context).parameters["dataset_shard_provider"].default is None
+
+
+def test_ray_train_pauses_between_two_looks_at_its_workers() -> None:
+    """A lean trainer takes the pause away once they end; tests/group/test_worker_group.py has a group end."""
+    pause = "self._health_check_interval_s - time_since_last_poll"
+    source = inspect.getsource(TrainController._poll_workers)
+    assert "time_since_last_poll = time_monotonic() - self._latest_poll_time" in source
+    assert pause in source
 
 
 def test_workers_meet_in_an_actor_that_ray_train_makes_and_ends_as_the_one_on_demand_is() -> None:
