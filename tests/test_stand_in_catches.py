@@ -181,6 +181,8 @@ with patch.object(compiling.Compiling, "_advance", adds_up):
 """
 
 QUEUE = """
+import time, torch
+import habana_frameworks.torch
 def seconds(use):
     began = time.perf_counter()
     use()
@@ -191,7 +193,7 @@ def add():
         some.add_(1)
 add()
 torch.hpu.synchronize()
-found["operations"] = [seconds(add), seconds(some.item)]
+found = {"operations": [seconds(add), seconds(some.item)]}
 found["copying"] = [seconds(lambda: many.to("hpu", non_blocking=True))]
 torch.hpu.synchronize()
 found["copying"].append(seconds(lambda: many.to("hpu")))
@@ -200,6 +202,7 @@ product = torch.compile(lambda: square @ square, backend="hpu_backend", dynamic=
 product()
 torch.hpu.synchronize()
 found["products"] = [seconds(use) for use in (lambda: square @ square, product, torch.hpu.synchronize)]
+import json
 """
 
 FIRST_ALONE = """
@@ -237,22 +240,22 @@ found["goes on"] = refused(lambda: torch.ones(1, device="hpu"))
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the parts find that the device's counts show."""
-    parts = WAITS, CLIPPING, FOREACH, EMPTY_GROUPS, COPIES, EAGER, AOT, MEMORY
+    parts = BEGIN, WAITS, CLIPPING, FOREACH, EMPTY_GROUPS, COPIES, EAGER, AOT, MEMORY
     return run(parts, tmp_path_factory.mktemp("counted"))
 
 
 @pytest.fixture(scope="module")
 def with_costs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the parts find that a device's times, and a small memory, show."""
-    costs = {"COMPILE_S": "0.3", "EAGER_COMPILE_S": "0.1", "OPERATION_S": "0.001", "COPY_GB_S": "0.02", "GFLOPS": "0.2"}
-    settings = {f"HABANA_STAND_IN_{name}": value for name, value in {**costs, "MEMORY_GB": "0.125"}.items()}
-    return run((OVERLAP, CLOCK, QUEUE, FIRST_ALONE, OUT_OF_MEMORY), tmp_path_factory.mktemp("costs"), **settings)
+    costs = {"COMPILE_S": "1", "EAGER_COMPILE_S": "0.1", "OPERATION_S": "0.001", "MEMORY_GB": "0.125"}
+    return run((BEGIN, OVERLAP, CLOCK, FIRST_ALONE, OUT_OF_MEMORY), tmp_path_factory.mktemp("costs"), **costs)
 
 
-def run(parts: tuple[str, ...], folder: Path, **settings: str) -> dict[str, Any]:
-    code = BEGIN + "".join(parts) + END
+def run(parts: tuple[str, ...], folder: Path, **costs: str) -> dict[str, Any]:
     own = {"HABANA_VISIBLE_MODULES": "0", "HLS_MODULE_ID": "0", "PYTHONWARNINGS": "ignore"}
-    printed = forked_output_of(f"import os; os.chdir({str(folder)!r})\n{code}", folder, **own, **settings)
+    settings = {f"HABANA_STAND_IN_{name}": value for name, value in costs.items()}
+    code = f"import os; os.chdir({str(folder)!r})\n" + "".join(parts) + END
+    printed = forked_output_of(code, folder, **own, **settings)
     assert printed.splitlines()[-1].startswith("{"), printed
     result: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return result
@@ -303,8 +306,8 @@ def test_memory_that_includes_the_workspace_seems_to_grow(found: dict[str, Any])
 
 def test_graphs_are_compiled_side_by_side_unless_a_number_is_read_between_them(with_costs: dict[str, Any]) -> None:
     (wall_s, compiled_s), (planted_s, one_after_another_s) = with_costs["overlap"]
-    assert min(compiled_s, one_after_another_s) == pytest.approx(0.6)
-    assert wall_s < 0.55 <= planted_s
+    assert min(compiled_s, one_after_another_s) == pytest.approx(2.0)
+    assert wall_s < 1.9 <= planted_s
 
 
 def test_a_clock_that_adds_up_compilations_runs_backwards(with_costs: dict[str, Any]) -> None:
@@ -316,16 +319,18 @@ def test_a_clock_that_adds_up_compilations_runs_backwards(with_costs: dict[str, 
     assert planted_compile_s > planted_wall_s
 
 
-def test_the_host_pays_for_operations_and_copies_where_it_waits(with_costs: dict[str, Any]) -> None:
-    queued_s, item_s = with_costs["operations"]
+def test_the_host_pays_for_operations_and_copies_where_it_waits(tmp_path: Path) -> None:
+    """What is handed over takes the device so long that also a host that is busy has handed it over long before."""
+    found = run((QUEUE,), tmp_path, OPERATION_S="0.01", COPY_GB_S="0.005", GFLOPS="0.05")
+    queued_s, item_s = found["operations"]
     assert queued_s < item_s
-    assert item_s >= 0.15
-    asynchronous_s, blocking_s = with_costs["copying"]
+    assert queued_s + item_s >= 200 * 0.01
+    asynchronous_s, blocking_s = found["copying"]
     assert asynchronous_s < blocking_s
-    assert blocking_s >= 0.2
-    eager_s, compiled_s, waited_s = with_costs["products"]
-    assert max(eager_s, compiled_s) < 0.15  # 2 x 256 ** 3 operations each
-    assert waited_s >= 0.3 - eager_s - compiled_s
+    assert blocking_s >= 0.8
+    eager_s, compiled_s, waited_s = found["products"]
+    assert max(eager_s, compiled_s) < 0.6  # 2 x 256 ** 3 operations each
+    assert waited_s >= 1.3 - eager_s - compiled_s
 
 
 def test_groups_are_let_in_when_recipes_are_whole(with_costs: dict[str, Any]) -> None:

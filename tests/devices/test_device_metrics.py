@@ -264,7 +264,7 @@ def test_means_and_the_highest_memory_without_what_is_no_number(monkeypatch: pyt
         ]
     )
     with metrics_of([monitor], 0.01, monkeypatch) as metrics:
-        assert monitor.exhausted.wait(10)
+        assert monitor.exhausted.wait(60)
         assert metrics.take() == {
             f"system/{MEMORY}": 200.0,
             f"system/{MEMORY}_max": 400.0,
@@ -299,13 +299,12 @@ def test_a_reading_that_hangs_holds_up_one_report_only(
             over.wait(30)
             return {}
 
-    monkeypatch.setattr(device_metrics, "TAKE_WAITS_S", 1.0)
+    monkeypatch.setattr(device_metrics, "TAKE_WAITS_S", 3.0)
     monkeypatch.setattr(device_metrics, "CLOSE_WAITS_S", 0.1)
     with metrics_of([Hanging([])], 0.01, monkeypatch) as metrics:
         took = [_seconds_of(metrics.take) for _ in range(3)]
     over.set()
-    assert 1.0 <= took[0] < 20
-    assert max(took[1:]) < 0.9
+    assert max(took[1:]) < 3.0 <= took[0] < 20
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 

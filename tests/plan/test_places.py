@@ -67,7 +67,7 @@ def test_a_local_store_that_cannot_be_opened_is_an_error_at_once(
     began = time.monotonic()
     with pytest.raises(SweepError, match=f"--tracking-uri sqlite:///{tmp_path}/{place}: .*{message}"):
         make_plan(QUADRATIC, SweepOptions(storage=storage, tracking_uri=f"sqlite:///{tmp_path}/{place}"))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60, "MLflow itself tries for 102 s"
 
 
 def test_a_store_whose_writer_was_killed_is_read_as_it_was_before(storage: Path, tmp_path: Path) -> None:
