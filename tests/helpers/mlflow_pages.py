@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-import numpy as np
 from PIL import Image
 from selenium.common.exceptions import (
     ElementClickInterceptedException,
@@ -17,7 +16,7 @@ from selenium.common.exceptions import (
     NoSuchElementException,
     StaleElementReferenceException,
 )
-from selenium.webdriver import ActionChains, Chrome, ChromeOptions, Keys
+from selenium.webdriver import Chrome, ChromeOptions, Keys
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -128,19 +127,14 @@ class MlflowPages:
         links = self.all("//*[@role='row'][@row-id]//a[contains(@href, '/runs/')]")
         return [link.text for link in sorted(links, key=lambda link: link.location["y"])]
 
-    def open_artifact(self, run: str, name: str) -> None:
-        """Open a file of a run that the table shows."""
-        self.click(f"{_row(run)}//a[normalize-space()='{run}']")
-        self.click("//*[@role='tab'][normalize-space()='Artifacts'] | //a[normalize-space()='Artifacts']")
-        self.click(f"//*[normalize-space(text())='{name}']")
-
     def expand(self, sweep: str) -> None:
         """Show the trials of a sweep below it."""
         self.click(f"{_row(sweep)}//*[contains(@col-id, 'Run Name')]//button")
 
     def search(self, wanted: str) -> None:
         """Show the runs for which a filter holds."""
-        box = self.browser.find_element(By.XPATH, "//*[@data-testid='runs-search-autocomplete']//input")
+        path = "//*[@data-testid='runs-search-autocomplete']//input"
+        box = self.wait(lambda browser: browser.find_element(By.XPATH, path), "the box for a filter")
         box.send_keys(Keys.CONTROL, "a")
         box.send_keys(wanted, Keys.ENTER)
 
@@ -166,12 +160,6 @@ class MlflowPages:
             cells[title.text.removeprefix("Group:").strip()] = self.browser.find_element(By.XPATH, path).text
         return cells
 
-    def widen(self, name: str, pixels: int) -> None:
-        """Make a column of the table wider."""
-        handle = f"//*[contains(@class, 'ag-header-cell')][contains(@col-id, '{name}')]//*[contains(@class, 'resize')]"
-        found = self.wait(lambda browser: browser.find_element(By.XPATH, handle), f"the column {name}")
-        ActionChains(self.browser).drag_and_drop_by_offset(found, pixels, 0).perform()
-
     def column(self, name: str) -> dict[str, str]:
         """Return what the table says in a column, by the name of the run."""
 
@@ -185,70 +173,9 @@ class MlflowPages:
 
         return self.wait(said, f"the column {name}")
 
-    def sort_by(self, name: str) -> None:
-        """Sort by a metric or parameter, the highest first."""
-        self.click("//*[@data-testid='sort-select-dropdown']")
-        self.click(f"//*[@data-testid='sort-select-{name}']")
-        self.wait(lambda _: self.all(f"//button[normalize-space()='Sort: {name}']"), f"that it sorts by {name}")
-
-    def select(self, *names: str) -> None:
-        """Tick the boxes of runs."""
-        for name in names:
-            self.click(f"{_row(name)}//*[contains(@class, 'ag-selection-checkbox')]//input")
-
-    def compare(self, seconds: float = WITHIN_S) -> None:
-        """Press Compare, and wait until the page that compares the selected runs has drawn them."""
-        self.click("//*[@data-testid='runs-compare-button']")
-        self.wait(lambda _: self.lines() > 100, "the lines of parallel coordinates", seconds)
-
-    def lines(self) -> int:
-        """Return how many pixels have a colour between the axes of the plot with parallel coordinates."""
-        axes = [axis.rect for axis in self.all("//*[@class='axis-title']")]
-        if not axes:
-            return 0
-        left, right, top = axes[0]["x"], axes[-1]["x"], axes[0]["y"]
-        plot = self.browser.find_element(By.CSS_SELECTOR, ".pcp-plot").rect
-        pixels = np.asarray(self.picture().crop((left, top, right, plot["y"] + plot["height"])), dtype=int)
-        return int((np.ptp(pixels, axis=2) > 100).sum())
-
     def picture(self) -> Image.Image:
         """Take a picture of the page."""
         return Image.open(BytesIO(self.browser.get_screenshot_as_png())).convert("RGB")
-
-    def compared(self, heading: str) -> list[str]:
-        """Return a line of the tables of that page: what it says of each run."""
-        return [cell.text for cell in self.all(f"//tr[th[normalize-space()='{heading}']]/td")]
-
-    def coordinates(self) -> dict[str, list[float]]:
-        """Return what the plot with parallel coordinates draws: for each axis the values of the runs."""
-        (plot,) = self.browser.execute_script("return document.querySelector('.pcp-plot').data")
-        return {axis["label"]: axis["values"] for axis in plot["dimensions"]}
-
-    def draw(self, parameters: Sequence[str], metrics: Sequence[str]) -> None:
-        """Choose the axes of the plot with parallel coordinates."""
-        self.click("//button[normalize-space()='Clear All']")
-        for kind, names in (("Parameters", parameters), ("Metrics", metrics)):
-            for name in names:
-                box = f"//*[normalize-space()='{kind}:']/following-sibling::*[1]"
-                self.click(box)
-                self.browser.find_element(By.XPATH, f"{box}//input").send_keys(name, Keys.ENTER, Keys.ESCAPE)
-        self.wait(lambda _: set(self.coordinates()) == {*parameters, *metrics}, "the chosen axes")
-
-    def turn_to(self, view: Literal["TABLE", "CHART"]) -> None:
-        """Turn to the table of the runs, or to their curves."""
-        self.click(f"//label[.//input[@name='runs-view-mode'][@value='{view}']]")
-
-    def charts(self, pattern: str) -> None:
-        """Show the charts of the metrics whose names match a regular expression."""
-        self.browser.find_element(By.XPATH, "//input[@placeholder='Search metric charts']").send_keys(pattern)
-
-    def curves(self, metric: str) -> dict[str, list[list[float]]]:
-        """Return what the chart of a metric draws: pairs of step and value by the name of the run."""
-        card = f"//*[@data-testid='experiment-view-compare-runs-card'][.//h4[@title='{metric}']]"
-        chart = self.browser.find_element(By.XPATH, f"{card}//*[contains(@class, 'js-plotly-plot')]")
-        script = "return arguments[0].data.map(trace => [trace.name, trace.x, trace.y])"
-        traces = self.browser.execute_script(script, chart)
-        return {name: [list(point) for point in zip(x, y, strict=True)] for name, x, y in traces}
 
 
 def _row(run: str) -> str:
