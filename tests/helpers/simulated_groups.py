@@ -15,105 +15,34 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-import os
 import random
-import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
-import ray
 from ray import tune
 from ray.air.execution._internal.tracked_actor import TrackedActor
-from ray.train._internal import storage as rays_storage
 from ray.train._internal.session import _TrainingResult
-from ray.tune.execution import tune_controller
 
 from gaudi_tune.base import names
 from gaudi_tune.base.place import Place
-from gaudi_tune.devices.device import DeviceType
-from gaudi_tune.devices.find import Devices
 from gaudi_tune.devices.hpu import HPU
 from gaudi_tune.group.booking import FREED_WITHIN_S
-from gaudi_tune.on_ray import sweep_run, tuner
-from gaudi_tune.on_ray.local_ray import ENVIRONMENT
-from gaudi_tune.on_ray.watch import RayWatch
-from gaudi_tune.plan import connect
-from gaudi_tune.show.trackers.delivery import Sender
+from tests.helpers.simulated_actors import USUAL, Clock, Task, TrialActor
 
 START_S, REPORT_S, SAVE_S, RESET_S, END_S = 5.0, 10.0, 0.2, 0.1, 0.2
 """What a group takes to start, to train an epoch, to write or read a checkpoint, to take another trial, and to end."""
 FASTER = 1.7
 """By how much an epoch is shorter on twice as many devices."""
-USUAL = Place(1)
-"""What each trial begins on."""
 HANGS_AFTER = 100
 """How often Tune asks for an event, and asks nothing of an actor in between, before it is clear that none will come."""
 
 
 class ImpossibleError(Exception):
     """The sweep has come to where no sweep may come."""
-
-
-class Clock:
-    """A clock that stands still where it is not put forward, so that the same is simulated each time."""
-
-    def __init__(self) -> None:
-        self._seconds = 0.0
-
-    def now(self) -> float:
-        """Return the seconds of the clock."""
-        return self._seconds
-
-    def wait(self, until: float) -> None:
-        """Put the clock forward."""
-        self._seconds = max(self._seconds, until)
-
-
-@dataclass(eq=False)
-class Task:
-    """What a trial actor is asked."""
-
-    method: str
-    args: tuple[Any, ...] = ()
-    tell: Callable[[Any], None] | None = None
-    """Takes the answer; None where nobody waits for it any more."""
-    began: float = 0.0
-
-
-@dataclass(eq=False)
-class TrialActor:
-    """What a WarmTrainable knows."""
-
-    config: dict[str, Any]
-    storage: Any
-    tasks: deque[Task] = field(default_factory=deque)
-    """What it is to do; it is at the first."""
-    epoch: int = 0
-    saved_at: int = 0
-    """The epoch of its last checkpoint."""
-    report: dict[str, Any] = field(default_factory=dict)
-    """The last."""
-    place: Place = USUAL
-    next_place: Place | None = None
-    group: Place | None = None
-    """What its group was made for; None while it has none."""
-    on: tuple[int, ...] = ()
-    """The devices of its group."""
-    booked: tuple[int, ...] = ()
-    """Devices that its group keeps from others while it waits for its own: some of these, and lower ones."""
-
-    def begin(self, config: dict[str, Any], epoch: int = 0) -> None:
-        """Take a trial that has so many epochs."""
-        self.config, self.epoch, self.saved_at = config, epoch, epoch
-        self.place, self.next_place = USUAL, None
 
 
 class Groups:
@@ -425,36 +354,6 @@ class Groups:
     def _do_move_to(self, actor: TrialActor, place: Place) -> None:
         actor.next_place = None if place == actor.place else place
         self._answer(0.0, actor)
-
-
-@contextmanager
-def without_ray(storage: Path, groups: Groups, kind: DeviceType) -> Iterator[None]:
-    """Let sweeps inside the block do without a Ray, on these groups and their clock, and without deliveries to MLflow.
-
-    Args:
-        storage: A folder for files of Ray.
-        groups: What takes the place of trial actors.
-        kind: Of the devices.
-    """
-    devices = Devices(kind, (groups.count,), "simulated")
-    nothing = lambda *_: None  # noqa: E731
-    others: list[tuple[Any, str, Any]] = [
-        (connect, "find_devices", lambda *_: devices),
-        (tuner, "start_ray", lambda _: os.environ.update(ENVIRONMENT)),
-        (sweep_run, "free_orphans", nothing),
-        (sweep_run, "waiting_actors", set),
-        (RayWatch, "start", nothing),
-        (Sender, "start", nothing),
-        (ray, "cluster_resources", lambda: {"CPU": 1.0}),
-        (rays_storage, "_get_ray_train_session_dir", lambda: str(storage / "session")),
-        (tune_controller, "RayActorManager", groups),
-        (time, "monotonic", groups.clock.now),
-    ]
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.dict(os.environ, {"TUNE_DISABLE_AUTO_INIT": "1"}))
-        for where, name, other in others:
-            stack.enter_context(mock.patch.object(where, name, other))
-        yield
 
 
 class _Handle:

@@ -17,8 +17,9 @@ from gaudi_tune.show.view import View
 from gaudi_tune.sweep.policies.growth import Growth
 from gaudi_tune.sweep.record.events import Ending, Event, Reported, TrialBegan
 from gaudi_tune.sweep.record.sweep_state import SweepState
-from tests.helpers.simulated_groups import REPORT_S, Clock, Groups, ImpossibleError, without_ray
-from tests.helpers.simulated_sweep import simulated_tuner
+from tests.helpers.simulated_actors import Clock
+from tests.helpers.simulated_groups import REPORT_S, Groups, ImpossibleError
+from tests.helpers.simulated_sweep import simulated_tuner, without_ray
 
 
 class AddsTrial:

@@ -24,7 +24,8 @@ from gaudi_tune.group.errors import WorkerRaisedError, WorkersLostError
 from gaudi_tune.group.last_written import LastWritten
 from gaudi_tune.training.report_values import plain_report
 from gaudi_tune.training.session import WrittenCheckpoint
-from tests.helpers.simulated_groups import REPORT_S, Clock, Groups, TrialActor
+from tests.helpers.simulated_actors import Clock, TrialActor
+from tests.helpers.simulated_groups import REPORT_S, Groups
 
 
 class Loop(Protocol):

@@ -33,7 +33,7 @@ from gaudi_tune.sweep.record.sweep_file import read_sweep_file
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from tests.helpers import simulated_groups
 from tests.helpers.deliveries import deliver
-from tests.helpers.simulated_groups import without_ray
+from tests.helpers.simulated_sweep import without_ray
 from tests.tools.agree.groups import KilledError, RealActors, keep_files
 from tests.tools.agree.loops import Curve
 from tests.tools.agree.places import Truth, disagreements

@@ -14,8 +14,9 @@ from gaudi_tune.sweep.policies.schedulers.scheduler import CONTINUE, Scheduler
 from gaudi_tune.sweep.record.events import Decision, Reported
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
-from tests.helpers.simulated_groups import Clock, Groups, without_ray
-from tests.helpers.simulated_sweep import simulated_tuner
+from tests.helpers.simulated_actors import Clock
+from tests.helpers.simulated_groups import Groups
+from tests.helpers.simulated_sweep import simulated_tuner, without_ray
 
 LAP = 3
 """A trial may end at every report of this number."""

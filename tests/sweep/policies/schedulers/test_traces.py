@@ -16,8 +16,9 @@ import pytest
 from gaudi_tune.devices.hpu import HPU
 from gaudi_tune.sweep.record.events import Decided, Event, TrialBegan, TrialEnded
 from gaudi_tune.sweep.record.sweep_state import SweepState
-from tests.helpers.simulated_groups import Clock, Groups, without_ray
-from tests.helpers.simulated_sweep import simulated_tuner
+from tests.helpers.simulated_actors import Clock
+from tests.helpers.simulated_groups import Groups
+from tests.helpers.simulated_sweep import simulated_tuner, without_ray
 
 RECORDED = Path(__file__).with_name("traces.json")
 TWO = ("val_accuracy", "train_s:min")
