@@ -86,9 +86,8 @@ def pinned(package: str) -> str:
     return str(pin.specifier).removeprefix("==")
 
 
-@pytest.fixture
-def image(tmp_path: Path) -> Image:
-    folder, wheels = tmp_path / "image", tmp_path / "wheels"
+def make_image(place: Path) -> Image:
+    folder, wheels = place / "image", place / "wheels"
     lay_down(folder, IMAGE)
     # The image's pip, which the environment has to find: the one that runs here.
     (folder / SITE_PACKAGES / "pip").symlink_to(Path(pip.__file__).parent)
@@ -108,16 +107,36 @@ def version_seen(image: Image, venv: Path, package: str) -> str:
     return image.run(venv / "bin" / "python", "-c", code).stdout.strip()
 
 
-def test_the_images_torch_stays_and_other_packages_have_the_tested_versions(image: Image, tmp_path: Path) -> None:
-    venv = tmp_path / "venv"
-    done = image.install(venv, "project")
+@pytest.fixture
+def image(tmp_path: Path) -> Image:
+    return make_image(tmp_path)
+
+
+class Installed(NamedTuple):
+    """An image with an environment that has the project, and what the install printed."""
+
+    image: Image
+    venv: Path
+    printed: str
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """One for the test that looks at it and, after that, the one that changes it: to install takes seconds."""
+    image = make_image(place := tmp_path_factory.mktemp("installed"))
+    done = image.install(place / "venv", "project")
     assert done.returncode == 0, done.stdout + done.stderr
+    return Installed(image, place / "venv", done.stdout)
+
+
+def test_the_images_torch_stays_and_other_packages_have_the_tested_versions(installed: Installed) -> None:
+    image, venv, printed = installed
     assert version_seen(image, venv, "project") == "1.0"
     assert version_seen(image, venv, "torch") == TORCH  # the index has a newer one
     assert version_seen(image, venv, "numpy") == pinned("numpy")  # the image has an older one, and the index a newer
     assert version_seen(image, venv, "protobuf") == "4.25.0"  # habana's package takes no 5, nor the version of the pins
     left_out = f"protobuf=={pinned('protobuf')} of constraints.txt is left out: the image's packages need protobuf<5"
-    assert left_out in done.stdout
+    assert left_out in printed
     assert not list((venv / SITE_PACKAGES).glob("torch*"))
 
 
@@ -153,14 +172,18 @@ def test_the_record_names_the_images_packages_and_no_others(image: Image, tmp_pa
     assert not [line for line in held if line.startswith("numpy")]
 
 
-def test_another_torch_in_the_environment_fails_the_check(image: Image, tmp_path: Path) -> None:
-    venv = tmp_path / "venv"
-    assert image.install(venv, "project").returncode == 0
+def test_another_torch_and_packages_that_vanish_or_appear_fail_the_check(installed: Installed) -> None:
+    image, venv, _ = installed
     later = image.run(venv / "bin" / "python", "-m", "pip", "install", "demanding")  # without the record
     assert later.returncode == 0, later.stderr
+    (image.folder / SITE_PACKAGES / "torchvision-0.24.0.dist-info" / "METADATA").unlink()
+    lay_down(venv, {"torchaudio": "2.9.0"})
     done = image.run(venv / "bin" / "python", PACKAGES, "check", venv / "image.txt")
     assert done.returncode == 1
     assert f"torch: was {TORCH} in {image.folder / SITE_PACKAGES}, is 2.11.0 in {venv / SITE_PACKAGES}" in done.stderr
+    assert f"torchaudio: was absent, is 2.9.0 in {venv / SITE_PACKAGES}" in done.stderr
+    assert "torchvision: was 0.24.0 in" in done.stderr
+    assert "is absent" in done.stderr
     assert f"Remove the environment {venv}" in done.stderr
 
 
@@ -170,17 +193,6 @@ def test_the_same_version_from_elsewhere_fails_the_install(image: Image, tmp_pat
     done = image.install(venv, "project")
     assert done.returncode == 1
     assert "error: torch and habana's packages must stay as Intel's image has them. torch: was" in done.stderr
-
-
-def test_a_package_that_vanishes_or_appears_is_named(image: Image, tmp_path: Path) -> None:
-    venv = tmp_path / "venv"
-    assert image.install(venv, "project").returncode == 0
-    (image.folder / SITE_PACKAGES / "torchvision-0.24.0.dist-info" / "METADATA").unlink()
-    lay_down(venv, {"torchaudio": "2.9.0"})
-    done = image.run(venv / "bin" / "python", PACKAGES, "check", venv / "image.txt")
-    assert f"torchaudio: was absent, is 2.9.0 in {venv / SITE_PACKAGES}" in done.stderr
-    assert "torchvision: was 0.24.0 in" in done.stderr
-    assert "is absent" in done.stderr
 
 
 def test_a_base_that_is_not_intels_is_refused(image: Image, tmp_path: Path) -> None:
