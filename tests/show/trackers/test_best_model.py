@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,6 @@ from gaudi_tune import SweepOptions
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.files import DELIVERED_FILE
 from gaudi_tune.plan.planner import make_plan
-from gaudi_tune.show.trackers import best_model
 from gaudi_tune.show.trackers.best_model import FOLDER, requirement
 from gaudi_tune.show.trackers.outbox import Outbox
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
@@ -159,46 +157,16 @@ def test_a_predictor_that_takes_no_table_is_an_error_that_names_the_rule(
     assert problem in caplog.text
 
 
-class PanicError(BaseException):
-    """What code in Rust raises."""
-
-
-def leave(folder: Path) -> Any:
-    raise SystemExit(3)
-
-
-def panic(folder: Path) -> Any:
-    raise PanicError("no such tensor")
-
-
 def crash(folder: Path) -> Any:
     ctypes.string_at(0)
 
 
-def vanish(folder: Path) -> Any:
-    os._exit(7)
-
-
-def hang(folder: Path) -> Any:
-    time.sleep(1000)
-
-
-@pytest.mark.parametrize(
-    ("predictor", "reason"),
-    [
-        (leave, r"SystemExit: 3 \(.*test_best_model\.py, line \d+\)"),
-        (panic, r"PanicError: no such tensor \(.*test_best_model\.py, line \d+\)"),
-        (crash, "its process was killed by signal 11"),
-        (vanish, "its process ended with status 7"),
-        (hang, "it took longer than 3 s"),
-    ],
-)
 def test_a_predictor_that_ends_its_process_costs_the_model_alone(
-    predictor: Any, reason: str, store: str, storage: Path, checkpoints: dict[str, Path], monkeypatch: Any
+    store: str, storage: Path, checkpoints: dict[str, Path]
 ) -> None:
-    if predictor is hang:
-        monkeypatch.setattr(best_model, "MODEL_WITHIN_S", 3.0)
-    sweep = Sweep(store, storage, predictor.__name__, replace(BERT, predictor=predictor), checkpoints["bert"])
+    """Other ends of its process: test_child.py."""
+    sweep = Sweep(store, storage, "crash", replace(BERT, predictor=crash), checkpoints["bert"])
+    reason = r"its process was killed by signal 11"
     assert re.fullmatch(rf"MLflow has no model of the best trial: .*checkpoint_000000 \({reason}\)", sweep.end(1))
 
 

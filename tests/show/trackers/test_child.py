@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -49,6 +51,34 @@ def test_processes_that_it_started_end_with_it(tmp_path: Path) -> None:
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+class PanicError(BaseException):
+    """What code in Rust raises."""
+
+
+def leave() -> None:
+    raise SystemExit(3)
+
+
+def panic() -> None:
+    raise PanicError("no such tensor")
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (leave, r"SystemExit: 3 \(.*test_child\.py, line \d+\)"),
+        (panic, r"PanicError: no such tensor \(.*test_child\.py, line \d+\)"),
+        (lambda: ctypes.string_at(0), "its process was killed by signal 11"),
+        (lambda: os._exit(7), "its process ended with status 7"),
+        (lambda: time.sleep(600), r"it took longer than 0\.2 s"),
+    ],
+    ids=["leaves", "panics", "crashes", "vanishes", "hangs"],
+)
+def test_an_error_or_the_end_of_its_process_is_named(function: Callable[[], object], says: str) -> None:
+    with pytest.raises(ChildError, match=f"^{says}$"):
+        call_in_child(function, 0.2 if "longer" in says else 60)
 
 
 def test_no_file_stays_open() -> None:
