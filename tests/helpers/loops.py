@@ -132,25 +132,7 @@ def _write(directory: Path, epoch: int) -> None:
 def any_loop(config: dict[str, Any]) -> None:
     """Run the loop that the configuration names, so that tests of many loops share one worker group."""
     loop, rest = config["loop"], {name: value for name, value in config.items() if name != "loop"}
-    own = (
-        quadratic,
-        untidy,
-        silent,
-        meeting,
-        failing_on_one_rank,
-        uneven,
-        environment_at_start,
-        stopping_once,
-        dying,
-        counting,
-        forgetful,
-        writing_now_and_then,
-        writing_parts,
-        leaking,
-        lingering,
-        keeping,
-    )
-    here = {function.__name__: function for function in own}
+    here = globals()
     if loop in ("hugging_face", "lightning"):
         here = importlib.import_module("tests.helpers.trainer_loops").LOOPS  # takes seconds to import
     train_loop = here[loop] if loop in here else importlib.import_module(f"trainables.{loop}").train_loop
