@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
-
 import pytest
-from ray.air.execution import ResourceRequest
-from ray.air.execution._internal import RayActorManager
-from ray.air.execution._internal.tracked_actor_task import TrackedActorTask
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
-from ray.tune.experiment import Trial
 
 from gaudi_tune.base.failure import FailureKind
 from gaudi_tune.group.errors import (
@@ -23,6 +16,7 @@ from gaudi_tune.group.errors import (
 )
 from gaudi_tune.on_ray.trials import last_failure
 from gaudi_tune.on_ray.tuner import retry_losses_alone
+from tests.private.test_ray_tune import failed, manager_with_actor
 
 
 @pytest.mark.parametrize("text", ["no such column", "killed", "the node was low on memory", "its node has died"])
@@ -45,9 +39,7 @@ def test_a_trial_actor_that_is_lost_is_replaced(text: str) -> None:
 def is_retried(error: Exception) -> bool:
     retry_losses_alone()
     retry_losses_alone()  # once is enough
-    trial = Trial("any", stub=True, max_failures=2)
-    trial.storage = SimpleNamespace(trial_driver_staging_path=None)  # it writes its error nowhere
-    trial.handle_error(error)
+    trial = failed(error)
     assert trial.num_failures == 1
     assert last_failure(trial) == failure_of(error)
     return bool(trial.should_recover())
@@ -55,14 +47,9 @@ def is_retried(error: Exception) -> bool:
 
 def test_a_trial_actor_that_ray_killed_for_memory_is_lost_and_does_not_end_the_sweep() -> None:
     retry_losses_alone()
-    retry_losses_alone()  # once is enough
-    nothing_to_book = SimpleNamespace(request_resources=lambda **_: None, free_resources=lambda **_: None)
-    manager, told = RayActorManager(cast(Any, nothing_to_book)), []
-    request = ResourceRequest([{"CPU": 1}])
-    actor = manager.add_actor(SimpleNamespace, {}, request, on_error=lambda _, error: told.append(error))
-    manager._live_actors_to_ray_actors_resources[actor] = (None, request)
-    killed = OutOfMemoryError("2 worker(s) were killed due to the node running low on memory")
-    manager._actor_task_failed(TrackedActorTask(actor), killed)
+    told: list[Exception] = []
+    manager, task = manager_with_actor(lambda _, error: told.append(error))
+    manager._actor_task_failed(task, OutOfMemoryError("2 worker(s) were killed due to the node running low on memory"))
     assert isinstance(told[0], RayActorError)
     assert failure_of(told[0]).kind == FailureKind.HOST_OUT_OF_MEMORY
     assert str(told[0]).splitlines()[-1].startswith("out of memory on the host")
