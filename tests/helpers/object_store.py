@@ -5,9 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import math
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
 from typing import Any
@@ -18,8 +15,6 @@ from moto import settings
 from moto.core.authorization import ActionAuthenticatorMixin
 from moto.server import ThreadedMotoServer
 
-from gaudi_tune.storage.remote import Remote, address_below
-from tests.helpers.deliveries import free_port
 from tests.helpers.faulty_proxy import FaultyProxy
 
 BUCKET = "sweeps"
@@ -100,31 +95,3 @@ def object_store() -> Iterator[ObjectStore]:
             yield store
         finally:
             store.close()
-
-
-class GoogleStore:
-    """A store with one empty bucket, behind a proxy as :class:`ObjectStore` is."""
-
-    def __init__(self, port: int) -> None:
-        self.proxy = FaultyProxy(port)
-        self.variables: dict[str, str] = {}
-        host = self.proxy.address.removeprefix("http://")
-        self.address = f"gs://anonymous@{BUCKET}/results?endpoint_override={host}&scheme=http&retry_limit_seconds=5"
-
-    def objects(self, prefix: str) -> dict[str, int]:
-        """Size in bytes of each object, by name; ``prefix`` begins with ``results/``."""
-        remote = Remote(address_below(self.address, prefix.removeprefix("results/").rstrip("/")))
-        return {name: entry.size for name, entry in remote.files().items()}
-
-
-@contextmanager
-def google_store() -> Iterator[GoogleStore]:
-    port = free_port()
-    command = ("gcp-storage-emulator", "start", "--host=127.0.0.1", f"--port={port}", "--in-memory")
-    with subprocess.Popen((*command, f"--default-bucket={BUCKET}"), stderr=subprocess.DEVNULL) as process:
-        try:
-            while process.poll() is None and socket.socket().connect_ex(("127.0.0.1", port)):
-                time.sleep(0.1)
-            yield GoogleStore(port)
-        finally:
-            process.terminate()

@@ -5,11 +5,9 @@ everything of the sweep is killed with SIGKILL and its folder is deleted. Anothe
 resumes it from the store; with ``--auto``, both run the same command line, with ``--resume auto``. Prints what was
 lost. Takes about 3 minutes.
 
-Other faults, in place of this one: ``--credentials``, the store takes no request for a while; ``--bucket``, the bucket
-is deleted, and comes back empty; ``--split``, the machine stands still until another one has resumed its sweep, and
-then goes on. ``--cost`` measures instead what a slow store costs the training: the same sweep without a store, and with
-one that takes 100 ms for each piece. With ``--google`` the store is an emulator of Google's: the command
-``gcp-storage-emulator`` of the package of that name, which the tests do not install.
+``--split``: in place of this, the machine stands still until another one has resumed its sweep, and then goes on.
+``--cost`` measures instead what a slow store costs the training: the same sweep without a store, and with one that
+takes 100 ms for each piece. A store that refuses everything, or is gone for a while: test_mirror.py.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from gaudi_tune.storage.mirror import NOT_COPIED
 from gaudi_tune.storage.remote import Remote, address_below
 from gaudi_tune.sweep.record.state_log import read_log
 from gaudi_tune.sweep.record.sweep_file import read_summary
-from tests.helpers.object_store import BUCKET, GoogleStore, ObjectStore, google_store, object_store
+from tests.helpers.object_store import ObjectStore, object_store
 from tests.tools.faults.sweep import Sweep
 
 TRIALS = 6
@@ -40,7 +38,7 @@ DOWN_S = 5.0
 MOST_LOST_S = 10.0
 
 
-def make_sweep(folder: Path, store: ObjectStore | GoogleStore | None, name: str) -> Sweep:
+def make_sweep(folder: Path, store: ObjectStore | None, name: str) -> Sweep:
     variables = {"HABANA_STAND_IN_BUSY_S": "0", "GAUDI_TUNE_CACHE": str(folder / name)}
     sweep = Sweep(
         folder / f"of-{name}", "sweep", f"sqlite:///{folder}/{name}.db", TRIALS, seed=1,
@@ -51,7 +49,7 @@ def make_sweep(folder: Path, store: ObjectStore | GoogleStore | None, name: str)
     return sweep
 
 
-def reports_in_store(folder: Path, store: ObjectStore | GoogleStore) -> dict[int, int]:
+def reports_in_store(folder: Path, store: ObjectStore) -> dict[int, int]:
     """The reports of each trial that the store's log has."""
     remote = Remote(address_below(store.address, "sweep"))
     (folder / STATE_LOG).write_bytes(remote.read(STATE_LOG))
@@ -78,7 +76,7 @@ def kill_all(sweep: Sweep) -> None:
     sweep.ended_with(60)
 
 
-def lose_a_machine(folder: Path, store: ObjectStore | GoogleStore) -> int:
+def lose_a_machine(folder: Path, store: ObjectStore) -> int:
     """Lose a machine, and return the number of problems."""
     sweep = make_sweep(folder, store, "cache-1")
     auto = ("--resume", "auto") if "--auto" in sys.argv else ()
@@ -122,26 +120,6 @@ def lose_a_machine(folder: Path, store: ObjectStore | GoogleStore) -> int:
     return len(problems)
 
 
-def outlive(folder: Path, store: ObjectStore) -> int:
-    """Let a sweep train on while its store refuses everything, or is gone, and return the number of problems."""
-    sweep = make_sweep(folder, store, "cache-1")
-    sweep.start()
-    try:
-        assert sweep.wait_for_all(0.0), sweep.printed
-        if "--bucket" in sys.argv:
-            store.lose_bucket()
-            time.sleep(2 * DOWN_S)
-            store.client.create_bucket(Bucket=BUCKET)
-        else:
-            with store.refuses():
-                time.sleep(2 * DOWN_S)
-        status = sweep.ended_with(ENDS_WITHIN_S)
-    finally:
-        sweep.end()
-    print(sweep.printed)
-    return count_problems(folder, store, "cache-1", status)
-
-
 def split(folder: Path, store: ObjectStore) -> int:
     """Let two machines believe that they have a sweep, and return the number of problems."""
     first, second = (make_sweep(folder, store, name) for name in ("cache-1", "cache-2"))
@@ -183,7 +161,7 @@ def count_problems(folder: Path, store: ObjectStore, machine: str, status: int |
     return len(problems)
 
 
-def measure_cost(folder: Path, store: ObjectStore | GoogleStore) -> int:
+def measure_cost(folder: Path, store: ObjectStore) -> int:
     """Print how long the trials train without a store and with a slow one."""
     store.proxy.delay_s = 0.1
     seconds = {}
@@ -204,8 +182,7 @@ def measure_cost(folder: Path, store: ObjectStore | GoogleStore) -> int:
 
 
 if __name__ == "__main__":
-    runs = {"--cost": measure_cost, "--credentials": outlive, "--bucket": outlive, "--split": split}
+    runs = {"--cost": measure_cost, "--split": split}
     run: Any = next((run for flag, run in runs.items() if flag in sys.argv), lose_a_machine)
-    make_store = google_store if "--google" in sys.argv else object_store
-    with tempfile.TemporaryDirectory() as temporary, make_store() as running_store:
+    with tempfile.TemporaryDirectory() as temporary, object_store() as running_store:
         sys.exit(run(Path(temporary), running_store))

@@ -5,7 +5,7 @@ On each, Ray is started as docs/several-nodes.md says, with one CPU core as its 
 torch model trains over them. Afterwards every trial must have ended with the numbers of an undisturbed one, its
 metrics must be in MLflow once each, and no process may be left. Prints a table and, last, one JSON object:
 
-    {"kinds": 12, "runs": 12, "lost": 0, "doubled": 0, "leaked": 0}
+    {"kinds": 10, "runs": 10, "lost": 0, "doubled": 0, "leaked": 0}
 
     python -m tests.tools.hosts [KIND ...] [--times 1]
 
@@ -38,7 +38,7 @@ from rich.table import Table
 
 from tests.helpers.object_store import BUCKET, CREDENTIALS
 from tests.tools.faults.accumulating import HURRY
-from tests.tools.hosts.network import OWN, SHARED, Host, ended_at_exit, leave_machines_network
+from tests.tools.hosts.network import SHARED, Host, ended_at_exit, leave_machines_network
 from tests.tools.hosts.sweep import HostsSweep, start_ray
 
 SHORT_S = 8
@@ -226,20 +226,6 @@ def notice(cluster: Cluster) -> None:
     sweep.check()
 
 
-def mlflow(cluster: Cluster) -> None:
-    """MLflow's server on a host without Ray."""
-    cluster.add_hosts(2)
-    server = cluster.add_host(ray=False)
-    options = ("--host", server.address, "--port", "5000", "--workers", "1")
-    folder = OWN / "home"
-    places = ("--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", f"{folder}/artifacts")
-    server.begin("mlflow", "server", *options, *places, MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false")
-    cluster.wait_for_port(server, 5000)
-    sweep = cluster.begin(trials=4, tracking_uri=f"http://{server.address}:5000")
-    sweep.check()
-    cluster.note("all reports are on the server")
-
-
 def s3(cluster: Cluster) -> None:
     """A storage on S3, whose server is on a host without Ray. Another host than that with the command reads it."""
     cluster.add_hosts(3)
@@ -258,15 +244,6 @@ def s3(cluster: Cluster) -> None:
     sweep.count("lost", sweep.trials - done, f"another host reads of {done} trials in the store")
 
 
-def growth(cluster: Cluster) -> None:
-    """Growth over hosts is refused."""
-    cluster.add_hosts(2)
-    began = time.monotonic()
-    sweep = cluster.begin(trials=2, grow="on")
-    sweep.refused("--grow on: --address joins a Ray whose devices others may take")
-    cluster.note(f"refused after {time.monotonic() - began:.0f} s")
-
-
 CASES: dict[str, Callable[[Cluster], None]] = {
     "own-folder": own_folder,
     "shared-folder": shared_folder,
@@ -278,8 +255,6 @@ CASES: dict[str, Callable[[Cluster], None]] = {
     "joins-late": joins_late,
     "bad-line": bad_line,
     "notice": notice,
-    "mlflow": mlflow,
-    "growth": growth,
 }
 
 

@@ -128,13 +128,6 @@ class HostsSweep(Sweep):
         before = len(self.trained())
         return self.wait_until(lambda: not self.running or len(self.hosts_since(before)) >= count, within_s)
 
-    def refused(self, why: str, within_s: float = 60) -> None:
-        """Wait for its end, and count it as lost unless it is refused with these words before anything is begun."""
-        status = self.ended_with(within_s)
-        self.count("lost", status != 2 or why not in self.printed, f"not refused: {status}, {self.printed}")
-        self.count("lost", self.folder.exists(), "a refused sweep has made its folder")
-        self.count("leaked", len(self._actors()), f"a refused sweep has begun something: {self._actors()}")
-
     def wait_for_trial(self, x: float, *, on: Collection[Host], within_s: float = 400) -> float:
         """Wait until a trial trains on one of these hosts from now on, and return the seconds that it took."""
         before, began, names = len(self.trained()), time.monotonic(), {host.name for host in on}
