@@ -100,7 +100,7 @@ def tracking_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def ray_here() -> Iterator[None]:
     """One Ray with 2 CPUs for all tests."""
-    with forking_ray(2, ["torchvision", "transformers.modeling_utils", "evaluate", "sklearn.datasets"]):
+    with forking_ray(2, ["torchvision", "transformers.modeling_utils", "evaluate"]):
         yield
 
 

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
-import re
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from gaudi_tune.define.options import PROJECT_ROOT
-from tests.helpers.commands import run
-
-PAGE = (PROJECT_ROOT / "docs" / "tutorial.md").read_text()
-FILE = re.compile(r"`([\w.]+)`:\n\n```(?:python|toml)\n(.*?)```", re.DOTALL)
-"""A file, named before its block."""
-COMMANDS = re.compile(r"```\n((?:python|gaudi-tune) .*?)```", re.DOTALL)
+from tests.helpers import tutorial
 
 
-def test_the_tutorial_works(ray_here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, text in FILE.findall(PAGE):
-        (tmp_path / name).write_text(text)
-    commands = [line.partition("  #")[0] for block in COMMANDS.findall(PAGE) for line in block.splitlines()]
-    printed = {command: run(command) for command in commands}
+@pytest.mark.workers
+@pytest.mark.own_ray
+def test_the_tutorial_works(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", "from tests.helpers import tutorial; tutorial.main(1)"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    printed = json.loads((tmp_path / "printed.json").read_text())
+    assert list(printed) == tutorial.commands()
     assert "epoch 9: accuracy 0." in printed["python digits.py"]
     summary = json.loads((tmp_path / "results" / "first" / "summary.json").read_text())
     assert summary["complete"]

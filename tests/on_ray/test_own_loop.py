@@ -28,7 +28,6 @@ from gaudi_tune.show.notify import VARIABLE
 from gaudi_tune.show.plan_text import plan_lines
 from gaudi_tune.sweep.record.trial_state import trial_name
 from gaudi_tune.training.trial_config import TrialConfig
-from tests.helpers.commands import run
 from tests.helpers.groups import in_one_group
 from tests.helpers.loops import forgetful, quadratic
 from tests.helpers.webhook import SECRET, Webhook
@@ -301,19 +300,49 @@ main(Experiment(train_loop=train_loop, space=space, metric="accuracy"))
 """
 
 
-@pytest.fixture
-def wrong(ray_here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the script, in which it is to run. Its two workers a trial leave one group for this Ray."""
-    monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my.py").write_text(WRONG)
-    return tmp_path
+RUNS = """
+import json, runpy, sys
+from tests.helpers.forking_ray import forking_ray
+
+with forking_ray(1, []):
+    for options in json.loads(sys.argv[1]):
+        sys.argv = ["my.py", *options]
+        try:
+            runpy.run_path("my.py", run_name="__main__")
+        except SystemExit as ended:
+            print("status", ended.code)
+        print("END", flush=True)
+        print("END", file=sys.stderr, flush=True)
+"""
+"""Runs my.py as often as there are options, with one Ray of one core: to start a Ray takes longer than a sweep here."""
 
 
-def test_a_metric_that_is_never_reported_ends_the_sweep_with_one_message(wrong: Path) -> None:
-    said = run("python my.py --device cpu --name metric --workers-per-trial 2", expected=1)
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The folder in which the script has run as one does who has the project from elsewhere, and what it said: of a
+    metric that is never reported, and of a key that is not there."""
+    folder = tmp_path_factory.mktemp("wrong")
+    (folder / "my.py").write_text(WRONG)
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    del environment["MLFLOW_TRACKING_URI"]
+    key = ["--set", "mistake=key", "--num-samples", "3", "--same-errors", "2"]
+    runs = [["--device", "cpu", "--name", "metric"], ["--device", "cpu", "--name", "key", *key]]
+    done = subprocess.run(
+        [sys.executable, "-c", RUNS, json.dumps(runs)],
+        cwd=folder, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    printed, errors = (text.split("END\n")[: len(runs)] for text in (done.stdout, done.stderr))
+    return folder, [one + other for one, other in zip(printed, errors, strict=True)]
+
+
+@pytest.mark.workers
+@pytest.mark.own_ray
+def test_a_metric_that_is_never_reported_ends_the_sweep_with_one_message(wrong: tuple[Path, list[str]]) -> None:
+    folder, (said, _) = wrong
+    assert "status 1\n" in said, said
     assert "Traceback" not in said, said
-    summary = json.loads((wrong / "results" / "metric" / "summary.json").read_text())
+    summary = json.loads((folder / "results" / "metric" / "summary.json").read_text())
     assert summary["counts"] == {"failed": 1}  # none began after the first report
     assert summary["ended_early"]["why"] == (
         "every trial would fail like this: the train loop's report is unusable: the experiment asks for "
@@ -323,9 +352,11 @@ def test_a_metric_that_is_never_reported_ends_the_sweep_with_one_message(wrong: 
     assert said.count("did you mean") == 2  # when it happens, and at the end
 
 
-def test_an_error_of_the_loop_is_shown_once_without_the_frames_around_it(wrong: Path) -> None:
-    key = "--set mistake=key --num-samples 3 --same-errors 2"
-    said = run(f"python my.py --device cpu --name key --workers-per-trial 2 {key}", expected=1)
+@pytest.mark.workers
+@pytest.mark.own_ray
+def test_an_error_of_the_loop_is_shown_once_without_the_frames_around_it(wrong: tuple[Path, list[str]]) -> None:
+    _, (_, said) = wrong
+    assert "status 1\n" in said, said
     assert said.count("Traceback") == 1, said
     assert 'my.py", line 9, in train_loop' in said
     assert "site-packages" not in said
