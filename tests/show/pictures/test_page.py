@@ -236,7 +236,7 @@ class Seen:
             asking = self.buttons(question)
             for button in (asking or self.buttons(words))[:1]:
                 button.click()
-            return bool(asking)
+            return bool(asking) and not self.buttons(question)  # forgotten just before the press, it asks again
 
         self.until(is_confirmed)
 
