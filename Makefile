@@ -70,9 +70,10 @@ ui: $(READY) ## Open MLflow on the local store: http://127.0.0.1:5000 (make ui P
 server: $(READY) ## Start the team's MLflow server on this machine: PostgreSQL, passwords (mlflow/README.md)
 	mlflow/server.sh
 
-benchmarks: $(READY) ## Measure trial turnaround and memory, about 10 minutes
+benchmarks: $(READY) ## Measure trial turnaround, memory, the cost of tracking, about 12 minutes
 	$(BIN)/python tests/tools/benchmarks/trial_turnaround.py
 	$(BIN)/python tests/tools/benchmarks/memory.py
+	$(BIN)/python tests/tools/benchmarks/tracking.py
 
 scoreboard: $(READY) ## Compare search strategies in simulated sweeps; SEEDS=1 for a few minutes, TABLES=DIR for other tables, RIVALS=all for rivals that uv installs
 	$(BIN)/uv pip install --quiet --python $(BIN)/python onnxruntime
