@@ -32,7 +32,7 @@ BUDGETS = {
     "on_ray": 2691,
     "plan": 1004,
     "sweep.policies": 804,
-    "sweep.search": 1212,
+    "sweep.search": 1160,
     "show": 3276,
     "sweep.record": 1316,
     "define": 1411,

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
-from scipy.special import erfcx, log_ndtr, ndtr
+from scipy.special import erfcx, logsumexp, ndtr
 
 from gaudi_tune.sweep.search.gaussian_process.process import Array, GaussianProcess, Posterior
 
-Acquisition: TypeAlias = Callable[[Array], tuple[Array, Callable[[], Array]]]
-"""Takes configurations, (configurations, columns). Returns their acquisition values, (configurations,), which are
-logarithms of an expected improvement, and a function that returns the gradients, (configurations, columns)."""
+Acquisition: TypeAlias = Callable[[Array], Array]
+"""Takes configurations, (configurations, columns), and returns their acquisition values, (configurations,), which are
+logarithms of an expected improvement."""
 
 N_FANTASIES = 32
 """How many sets of scores are drawn for the running trials, with one objective."""
@@ -45,25 +45,11 @@ def log_expected_improvement(process: GaussianProcess, running: Array, generator
     improvement_of_running = (best_scores - process.scores.max()).mean()
     log_improvement_of_running = math.log(improvement_of_running) if improvement_of_running > 0 else -math.inf
 
-    def acquisition(rows: Array) -> tuple[Array, Callable[[], Array]]:
-        means, deviations, backward = posterior.predict(rows)
-        standard_scores = (means - best_scores) / deviations[:, None]
-        log_excesses = log_expected_excess(standard_scores)
-        log_improvements = log_excesses + np.log(deviations)[:, None]  # one for each fantasy
-        # The logarithm of their mean, computed so that no exponential overflows.
-        largest = log_improvements.max(axis=1, keepdims=True)
-        weights = np.exp(log_improvements - largest)
-        sums = weights.sum(axis=1, keepdims=True)
-        log_improvement = (largest + np.log(sums / n_fantasies))[:, 0]
-        values = np.logaddexp(log_improvement, log_improvement_of_running)
-
-        def gradients() -> Array:
-            shares = weights / sums / deviations[:, None]  # of each fantasy
-            by_means = shares * np.exp(log_ndtr(standard_scores) - log_excesses)
-            by_deviations = (shares * np.exp(_log_density(standard_scores) - log_excesses)).sum(axis=1)
-            return np.exp(log_improvement - values)[:, None] * backward(by_means, by_deviations)
-
-        return values, gradients
+    def acquisition(rows: Array) -> Array:
+        means, deviations = posterior.predict(rows)
+        log_excesses = log_expected_excess((means - best_scores) / deviations[:, None])
+        log_improvement = logsumexp(log_excesses + np.log(deviations)[:, None], axis=1) - math.log(n_fantasies)
+        return np.logaddexp(log_improvement, log_improvement_of_running)
 
     return acquisition
 
@@ -119,27 +105,14 @@ def log_hypervolume_improvement(
     reached_by_running = distances(fantasies).min(axis=-1).max(axis=0, initial=0.0)
     front = np.maximum(reached_by_trials, reached_by_running) ** n_objectives
 
-    def acquisition(rows: Array) -> tuple[Array, Callable[[], Array]]:
+    def acquisition(rows: Array) -> Array:
         predictions = [posterior.predict(rows) for posterior in posteriors]
         draws = [
             means + deviations[:, None] * noise[:, objective]
-            for objective, (means, deviations, _) in enumerate(predictions)
+            for objective, (means, deviations) in enumerate(predictions)
         ]
-        by_objective = distances(np.stack(draws, axis=-1))  # (configurations, directions, objectives)
-        distance = by_objective.min(axis=-1)
-        growths = np.maximum(distance**n_objectives - front, 0.0)
-        sums = growths.sum(axis=1) + MIN_IMPROVEMENT
-
-        def gradients() -> Array:
-            by_distance = np.where(growths > 0, n_objectives * distance ** (n_objectives - 1), 0.0) / sums[:, None]
-            total = np.zeros_like(rows)
-            for objective, (_, _, backward) in enumerate(predictions):
-                is_limiting = by_objective.argmin(axis=-1) == objective
-                by_means = np.where(is_limiting, by_distance / directions[:, objective], 0.0)
-                total += backward(by_means, by_means @ noise[:, objective])
-            return total
-
-        return np.log(sums / N_DIRECTIONS), gradients
+        distance = distances(np.stack(draws, axis=-1)).min(axis=-1)
+        return np.log(np.maximum(distance**n_objectives - front, 0.0).mean(axis=1) + MIN_IMPROVEMENT)
 
     return acquisition
 
@@ -148,9 +121,4 @@ def minus_costs(acquisition: Acquisition, costs: Array | None) -> Acquisition:
     """Return the acquisition function less ``costs`` for each unit of a column, (columns,); None: as it is."""
     if costs is None:
         return acquisition
-
-    def reduced(rows: Array) -> tuple[Array, Callable[[], Array]]:
-        values, gradients = acquisition(rows)
-        return values - rows @ costs, lambda: gradients() - costs
-
-    return reduced
+    return lambda rows: acquisition(rows) - rows @ costs

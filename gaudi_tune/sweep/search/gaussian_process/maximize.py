@@ -8,11 +8,9 @@ from gaudi_tune.sweep.search.gaussian_process.acquisition import Acquisition
 from gaudi_tune.sweep.search.gaussian_process.process import Array
 from gaudi_tune.sweep.search.gaussian_process.space import Space
 
-N_CANDIDATES = 256  # random configurations, of which the best become restarts
-N_RESTARTS = 4  # gradient ascents from random configurations, besides those from the best trials
-MAX_ASCENT_STEPS = 12
-FIRST_STEP, MIN_STEP = 0.3, 0.01  # in length scales; an ascent ends once its step is shorter
-STEP_GROWTH, STEP_SHRINKAGE = 1.6, 0.4  # after a step that led uphill, and after one that did not and is taken back
+N_CANDIDATES, N_STARTS = 256, 4  # random configurations, and how many of them are moved besides the best trials
+STEPS = (0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)  # how far the best are moved, in length scales
+N_MOVED, N_MOVES = 3, 16  # how many of the best are moved with each step, and how often each
 MAX_VALUE_CHANGES = 5  # of discrete hyperparameters, one after the other: each time the change that gains most
 
 
@@ -21,45 +19,25 @@ def maximize(
 ) -> Array:
     """Return the row with the highest acquisition value that was found.
 
-    Gradient ascents search the continuous hyperparameters. Afterwards the values of the discrete ones are tried.
+    Continuous hyperparameters are moved at random, about half of them at once, with shorter and shorter steps, each
+    time from the rows that are best by then. Afterwards the values of the discrete ones are tried.
 
     Args:
         acquisition: The function to maximize.
         space: The columns of a row and their values.
-        best_rows: Rows from which ascents start besides random ones, such as that of the best trial; (rows, columns).
+        best_rows: Rows to begin with besides random ones, such as that of the best trial; (rows, columns).
         length_scales: The length scale of each column.
-        generator: The source of the random candidates.
+        generator: The source of the random candidates and moves.
     """
     candidates = space.random_rows(N_CANDIDATES, generator)
-    values, _ = acquisition(candidates)
-    starts = np.concatenate([best_rows, candidates[np.argsort(-values)[:N_RESTARTS]]])
-    rows, values = _ascend(acquisition, starts, np.minimum(length_scales, 1.0) * space.continuous)
+    rows = np.concatenate([best_rows, candidates[np.argsort(-acquisition(candidates))[:N_STARTS]]])
+    values = acquisition(rows)
+    for step in np.outer(STEPS, np.minimum(length_scales, 1.0) * space.continuous):
+        starts = np.repeat(rows[np.argsort(-values)[:N_MOVED]], N_MOVES, axis=0)
+        moves = generator.standard_normal(starts.shape) * (generator.random(starts.shape) < 0.5)
+        moved = np.clip(starts + step * moves, 0, 1)
+        rows, values = np.concatenate([rows, moved]), np.concatenate([values, acquisition(moved)])
     return _with_best_discrete_values(acquisition, space, rows[values.argmax()], values.max())
-
-
-def _ascend(acquisition: Acquisition, rows: Array, scales: Array) -> tuple[Array, Array]:
-    """Climb from each row along the gradient; return the rows that were reached and their acquisition values.
-
-    Columns are measured in their ``scales``; one with scale 0 stays as it is. A row leaves the range of no column.
-    """
-    values, make_gradients = acquisition(rows)
-    gradients = make_gradients()
-    step_sizes = np.full(len(rows), FIRST_STEP)
-    for _ in range(MAX_ASCENT_STEPS):
-        leads_outside = np.where(gradients > 0, rows >= 1, rows <= 0)
-        directions = np.where(leads_outside, 0.0, gradients) * scales
-        steepness = np.linalg.norm(directions, axis=1)
-        if not ((step_sizes > MIN_STEP) & (steepness > 0)).any():
-            break
-        moves = (step_sizes / np.maximum(steepness, 1e-300))[:, None] * directions * scales
-        new_rows = np.clip(rows + moves, 0, 1)
-        new_values, make_gradients = acquisition(new_rows)
-        improved = new_values > values
-        rows = np.where(improved[:, None], new_rows, rows)
-        gradients = np.where(improved[:, None], make_gradients(), gradients)
-        values = np.where(improved, new_values, values)
-        step_sizes = step_sizes * np.where(improved, STEP_GROWTH, STEP_SHRINKAGE)
-    return rows, values
 
 
 def _with_best_discrete_values(acquisition: Acquisition, space: Space, row: Array, value: float) -> Array:
@@ -71,7 +49,7 @@ def _with_best_discrete_values(acquisition: Acquisition, space: Space, row: Arra
         for columns, choices in space.discrete:
             variants[begin : begin + len(choices), columns] = choices
             begin += len(choices)
-        values, _ = acquisition(variants)
+        values = acquisition(variants)
         if values.max() <= value:
             break
         row, value = variants[values.argmax()], values.max()

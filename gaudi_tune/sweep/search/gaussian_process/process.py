@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,9 +13,6 @@ from scipy.optimize import minimize
 Array: TypeAlias = npt.NDArray[np.float64]
 KernelParameters: TypeAlias = list[float]
 """The inverse squared length scale of each hyperparameter, then the signal variance, then the noise variance."""
-Backward: TypeAlias = Callable[[Array, Array], Array]
-"""Takes the gradients of something by the predicted means, (configurations, fantasies), and by the predicted
-deviations, (configurations,); returns its gradients by the configurations, (configurations, columns)."""
 
 MIN_NOISE = 1e-6
 """The noise variance that every process has; scores have a variance of 1."""
@@ -138,27 +134,17 @@ class Posterior:
         scores = np.concatenate([np.repeat(process.scores[None], len(noise), axis=0), self.fantasies], axis=1)
         self._weights: Array = self._precision @ scores.T
 
-    def predict(self, rows: Array) -> tuple[Array, Array, Backward]:
+    def predict(self, rows: Array) -> tuple[Array, Array]:
         """Predict the scores of configurations, (configurations, columns).
 
         Returns:
-            The means with each fantasy, (configurations, fantasies); the standard deviations, which are the same with
-            all fantasies, (configurations,); and the function that takes gradients back to the configurations.
+            The means with each fantasy, (configurations, fantasies); and the standard deviations, which are the same
+            with all fantasies, (configurations,).
         """
-        scaled_rows = rows / self._length_scales
-        correlations, slopes = matern(_squared_distances(scaled_rows, self._scaled_inputs))
-        covariance = self._signal * correlations
-        gains = covariance @ self._precision
-        variances = self._signal - np.einsum("ij,ij->i", covariance, gains)
-        deviations = np.sqrt(np.maximum(variances, MIN_VARIANCE))
-
-        def backward(by_means: Array, by_deviations: Array) -> Array:
-            by_covariance = by_means @ self._weights.T - (by_deviations / deviations)[:, None] * gains
-            by_distances = self._signal * slopes * by_covariance
-            sums = by_distances.sum(axis=1, keepdims=True)
-            return 2 * (scaled_rows * sums - by_distances @ self._scaled_inputs) / self._length_scales
-
-        return covariance @ self._weights, deviations, backward
+        distances = _squared_distances(rows / self._length_scales, self._scaled_inputs)
+        covariance = self._signal * matern(distances)[0]
+        variances = self._signal - np.einsum("ij,ij->i", covariance, covariance @ self._precision)
+        return covariance @ self._weights, np.sqrt(np.maximum(variances, MIN_VARIANCE))
 
 
 def matern(squared_distances: Array) -> tuple[Array, Array]:

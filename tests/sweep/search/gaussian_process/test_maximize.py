@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -32,12 +30,11 @@ def test_it_promises_as_much_as_what_many_ascents_of_scipy_find(seed: int) -> No
     )
     found = maximize(acquisition, space, known, process.length_scales, random)
 
-    def downhill(row: Array) -> tuple[float, Array]:
-        values, gradients = acquisition(row[None])
-        return -values[0], -gradients()[0]
+    def less(row: Array) -> float:
+        return float(-acquisition(row[None])[0])
 
     starts = [*space.random_rows(20, random), *known]
-    theirs = [minimize(downhill, start, jac=True, method="L-BFGS-B", bounds=[(0, 1)] * 6).fun for start in starts]
+    theirs = [minimize(less, start, method="L-BFGS-B", bounds=[(0, 1)] * 6).fun for start in starts]
     assert acquisition(found[None])[0] > -min(theirs) - 0.1
     assert found.min() >= 0 and found.max() <= 1
 
@@ -55,16 +52,15 @@ def test_choices_promise_as_much_as_the_best_of_all_of_them(seed: int) -> None:
         {"a": a, "b": b, "layers": layers, "x": x}
         for a in range(4) for b in range(4) for layers in range(1, 13) for x in np.linspace(0, 1, 21)
     ]  # fmt: skip
-    assert acquisition(found[None])[0] > acquisition(space.rows(every))[0].max() - 0.1
+    assert acquisition(found[None])[0] > acquisition(space.rows(every)).max() - 0.1
     np.testing.assert_allclose(space.rows([space.configuration(found)])[0], found, atol=1e-9)
 
 
 def test_it_goes_to_the_end_of_a_range_if_that_is_best() -> None:
     space = Space({"x": FloatDistribution(0, 1), "choice": CategoricalDistribution([8, 16])})
 
-    def grows(rows: Array) -> tuple[Array, Callable[[], Array]]:
-        slope = np.array([1.0, 0.0, 1.0])
-        return rows @ slope, lambda: np.tile(slope, (len(rows), 1))
+    def grows(rows: Array) -> Array:
+        return rows @ np.array([1.0, 0.0, 1.0])
 
     found = maximize(grows, space, np.zeros((1, 3)), np.ones(3), np.random.default_rng(0))
     assert space.configuration(found) == {"x": 1.0, "choice": 16}

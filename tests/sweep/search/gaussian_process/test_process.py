@@ -32,7 +32,7 @@ def scikit_learn_process() -> GaussianProcessRegressor:
 
 def test_it_expects_what_scikit_learn_expects() -> None:
     points = np.random.default_rng(1).random((20, 3))
-    means, deviations, _ = posterior().predict(points)
+    means, deviations = posterior().predict(points)
     their_means, their_deviations = scikit_learn_process().predict(points, return_std=True)
     np.testing.assert_allclose(means[:, 0], their_means, rtol=1e-6)
     np.testing.assert_allclose(deviations, their_deviations, rtol=1e-6)
@@ -44,26 +44,9 @@ def test_running_trials_give_what_the_process_may_give_there_and_then_it_is_know
     means, covariance = scikit_learn_process().predict(running, return_cov=True)
     np.testing.assert_allclose(beside.fantasies.mean(axis=0), means, atol=0.02)
     np.testing.assert_allclose(np.cov(beside.fantasies.T), covariance, atol=0.02)
-    then, deviations, _ = beside.predict(running)
+    then, deviations = beside.predict(running)
     np.testing.assert_allclose(then.T, beside.fantasies, atol=1e-3)
     assert deviations.max() < 0.01
-
-
-def test_slopes_are_those_of_means_and_deviations() -> None:
-    beside, points = (
-        posterior(np.random.default_rng(1).random((3, 3)), fantasies=4),
-        np.random.default_rng(2).random((5, 3)),
-    )
-    by_means, by_deviations = np.random.default_rng(3).random((5, 4)), np.random.default_rng(4).random(5)
-
-    def total(points: Array) -> Array:
-        means, deviations, _ = beside.predict(points)
-        return (by_means * means).sum(axis=1) + by_deviations * deviations
-
-    slopes = beside.predict(points)[2](by_means, by_deviations)
-    for column in range(3):
-        step = 1e-5 * np.eye(3)[column]
-        np.testing.assert_allclose(slopes[:, column], (total(points + step) - total(points - step)) / 2e-5, rtol=1e-4)
 
 
 def test_a_kernel_is_fitted_to_the_likeliest_or_taken_as_it_is() -> None:
@@ -94,5 +77,5 @@ def test_columns_of_one_hyperparameter_share_a_length() -> None:
 
 def test_a_kernel_that_no_matrix_bears_is_brought_into_its_bounds() -> None:
     flat = [1e-12, 1e-12, 1e-12, 1e12, 1e-300]
-    means, deviations, _ = Posterior(process(flat), NONE, np.empty((1, 0))).predict(INPUTS)
+    means, deviations = Posterior(process(flat), NONE, np.empty((1, 0))).predict(INPUTS)
     assert np.isfinite(means).all() and np.isfinite(deviations).all()
