@@ -47,7 +47,7 @@ import sys
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -234,17 +234,6 @@ def between(figures: Array) -> str:
     return f"{figures[0]:.2f} ({low:.2f} to {high:.2f})"
 
 
-def at_least(least: int) -> Callable[[str], int]:
-    """Return what reads a whole number from the command line."""
-
-    def number(given: str) -> int:
-        if not given.isdecimal() or int(given) < least:
-            raise argparse.ArgumentTypeError(f"{given}: give a whole number, {least} or more")
-        return int(given)
-
-    return number
-
-
 def why_not(name: str) -> str:
     """Return why a strategy cannot propose, "" if it can; the environment of a rival is made first."""
     try:
@@ -286,10 +275,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", type=Path, default=TABLES, help="folder of .npz, and lcbench.onnx and .json")
     parser.add_argument("--tasks", choices=["all", "even", "odd"], default="all", help="by their place, from 0")
-    parser.add_argument("--seeds", type=at_least(1), default=8)
-    parser.add_argument("--rival-seeds", type=at_least(1), help="of --rivals, if fewer: some are slow")
-    parser.add_argument("--epochs", nargs="+", type=at_least(STARTS), default=[200, 1000])
-    parser.add_argument("--workers", nargs="+", type=at_least(1), default=[8])
+    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--rival-seeds", type=int, help="of --rivals, if fewer: some are slow")
+    parser.add_argument("--epochs", nargs="+", type=int, default=[200, 1000])
+    parser.add_argument("--workers", nargs="+", type=int, default=[8])
     parser.add_argument("--strategies", nargs="+", help="two of Ray's and Optuna's own beside ours, if not given")
     parser.add_argument("--learn-from", choices=LEARNING, help="for the first of ours: which earlier sweep")
     parser.add_argument("--objectives", action="store_true", help="two: the loss, and the seconds of an epoch")
