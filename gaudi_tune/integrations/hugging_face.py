@@ -88,7 +88,7 @@ class ReportCallback(TrainerCallback):
         """Report, and return when the trial may continue."""
         if not self._training or not state.global_step:
             return
-        progress = {names.EPOCH: round(state.epoch or 0.0, 3), names.STEP: state.global_step}
+        progress = {names.EPOCH: state.epoch or 0.0, names.STEP: state.global_step}
         monitored = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
         parts |= {"device": args.device.type, "shards": self._shards}
         save = partial(_save, model, parts, state, metrics.get(monitored))

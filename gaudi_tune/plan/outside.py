@@ -13,6 +13,7 @@ from gaudi_tune.base.errors import SweepError, first_line
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.ranges import holds
 from gaudi_tune.define.search_space import SearchSpace
+from gaudi_tune.show.trackers.trial_run import PARAM_METRIC_PREFIX
 
 CSV_ENDING, OPTUNA, MLFLOW = ".csv", "optuna:", "mlflow:"
 """How a source from outside is told from a sweep: FILE.csv, optuna:STUDY@ADDRESS, mlflow:EXPERIMENT."""
@@ -96,11 +97,11 @@ def _in_mlflow(experiment: str, objective: Objective, tracking_uri: str) -> Iter
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri)
-    mlflow_experiment = client.get_experiment_by_name(experiment)
-    if mlflow_experiment is None:
+    if (mlflow_experiment := client.get_experiment_by_name(experiment)) is None:
         raise SweepError(f"there is no such experiment at {tracking_uri}")
     for run in client.search_runs([mlflow_experiment.experiment_id], max_results=MAX_RUNS):
-        if run.info.status != "FAILED" and run.data.tags.get("kind") != "confirmation":
+        changed = any(name.startswith(PARAM_METRIC_PREFIX) for name in run.data.metrics)  # by pbt, on the way
+        if run.info.status != "FAILED" and run.data.tags.get("kind") != "confirmation" and not changed:
             history = client.get_metric_history(run.info.run_id, objective.name)
             if values := [entry.value for entry in history if math.isfinite(entry.value)]:
                 yield Result(run.data.params, objective.best(values))
@@ -113,8 +114,7 @@ def value_in(space: SearchSpace, name: str, value: Any) -> Any:
     for choice in (space.fixed[name],) if name in space.fixed else space.values(name):
         if str(choice) == value:
             return choice
-    number = _number(value)
-    if number is None:
+    if (number := _number(value)) is None:
         return value
     is_whole = number.is_integer() and any(holds(range_, int(number)) for range_ in space.ranges.get(name, ()))
     return int(number) if is_whole else number

@@ -244,7 +244,7 @@ def _choices_behind(
                 at, unless = f" at {state.budget.unit} {step}", ", unless it learns late"
             yield (
                 group,
-                f"{name}={value} was behind in all of its {counted(len(group), 'trial')}: at most {reached}{at}, half "
+                f"{name}={value} was behind in all of its {counted(len(group), 'trial')}: at best {reached}{at}, half "
                 f"of the others beyond {middle}: leave it out{unless}",
             )
 

@@ -17,7 +17,7 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.advice import next_steps, without_effect
 from gaudi_tune.show.confirmation import confirmed
 from gaudi_tune.show.result import in_list
-from gaudi_tune.sweep.record.sweep_file import SUMMARY_VERSION, read_summary
+from gaudi_tune.sweep.record.sweep_file import SUMMARY_VERSION
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import SavedCheckpoint, TrialState
 
@@ -33,11 +33,9 @@ def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
 
 
 def reopen_summary(folder: Path) -> None:
-    """Remove the end and the trials from the summary of a sweep that is resumed: it may be killed before it writes
-    another one, and until then its log has what is so."""
-    if summary := read_summary(folder):
-        summary.pop("trials", None)
-        write_summary(folder / SUMMARY_FILE, {**summary, "complete": False, "failed": None, "ended_early": None})
+    """Empty the summary of a sweep that is resumed: it may be killed before it writes another one, and until then its
+    log has what is so."""
+    write_summary(folder / SUMMARY_FILE, {"complete": False})
 
 
 def summarise(plan: Plan, state: SweepState, addresses: Mapping[str, str]) -> dict[str, Any]:

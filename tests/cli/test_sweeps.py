@@ -27,7 +27,7 @@ from gaudi_tune.show.trackers.store import MLFLOW_UI
 from gaudi_tune.sweep.record.events import Ending
 from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.state_log import StateLog, pack, read_log
-from gaudi_tune.sweep.record.sweep_file import write_sweep_file
+from gaudi_tune.sweep.record.sweep_file import winner_of, write_sweep_file
 from tests.helpers.earlier_sweeps import earlier_sweep
 from tests.helpers.fed_state import Fed
 from tests.helpers.kept_sweeps import kept, said
@@ -196,6 +196,12 @@ def test_a_sweep_killed_after_a_resume_is_shown_from_its_log(storage: Path, caps
     parts["sweep"]["trials"][3]["status"] = "paused"
     StateLog(folder).append(pack(parts))
     os.utime(folder / STATE_LOG, times=(0, 0))  # a clock that was set, or a copy: times of files say nothing
+    parts["sweep"]["trials"][1]["point"] = [0.25]  # the baseline went on
+    StateLog(folder).append(pack(parts))
+    (row,) = json.loads(said(capsys, "ls", str(storage), "--json"))
+    assert (row["best"], row["baseline"], row["wall_s"]) == (0.4, None, None)
+    with pytest.raises(SweepError, match=r"that sweep has no winner \(it has not ended"):
+        winner_of(folder)
     text = said(capsys, "show", str(folder))
     assert "best so far trial 003: score 0.4" in text
     assert "003    0.4    1        paused    x=" in text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 
 from gaudi_tune.integrations.hugging_face import ReportCallback
 from tests.helpers.stand_in_hpu import fork
@@ -32,6 +32,16 @@ def test_what_would_not_be_sharded_or_not_be_saved_is_refused(
     check = callback.on_init_end if added == "at once" else callback.on_train_begin
     with pytest.raises(ValueError, match=f"^{sharding} must be off {why}"):
         check(*parts)
+
+
+def test_the_first_steps_of_a_long_epoch_are_not_epoch_0(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The sweep would take the loop for one that counts epochs from 0, and end its trials an epoch early."""
+    caplog.set_level("INFO")
+    arguments, callback = TrainingArguments(output_dir=str(tmp_path), report_to="none", use_cpu=True), ReportCallback()
+    callback.on_train_begin(arguments)
+    state = TrainerState(epoch=0.0003, global_step=30)
+    callback.on_evaluate(arguments, state, TrainerControl(), {"eval_loss": 1.0}, torch.nn.Linear(1, 1))
+    assert "'epoch': 0.0003, 'step': 30" in caplog.text
 
 
 SHARDED = """

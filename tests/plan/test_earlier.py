@@ -279,6 +279,10 @@ def runs(folder: Path) -> str:
     again = client.create_run(experiment, tags={"kind": "confirmation"}).info.run_id  # of a trial that is there
     client.log_param(again, "x", 0.4)
     client.log_metric(again, "score", 9.0)
+    clone = client.create_run(experiment).info.run_id  # its best is not that of the x that it began with
+    client.log_param(clone, "x", 0.2)
+    client.log_metric(clone, "score", 0.95)
+    client.log_metric(clone, "hyperparameters/x", 0.3)
     return "mlflow:old"
 
 

@@ -116,7 +116,7 @@ def test_a_branch_that_never_led_is_named_and_a_stopped_trial_counts_at_its_step
             assert advice(fed, storage) == NOTHING, "four others ahead of five: 2 times 1 in 126"
     (sentence,) = advice(fed, storage)
     assert sentence == (
-        "kind=sgd was behind in all of its 6 trials: at most 0.1340 at epoch 1, half of the others beyond 0.5123: "
+        "kind=sgd was behind in all of its 6 trials: at best 0.1340 at epoch 1, half of the others beyond 0.5123: "
         "leave it out, unless it learns late"
     )
     for number in range(12, 16):  # as good at the same step
@@ -131,7 +131,7 @@ def test_what_one_choice_does_is_not_said_of_another_that_its_trials_had(storage
         values = {**X, "kind": kind, "decay": 0.0 if number < 9 and kind == "sgd" else 0.1}
         fed.trial(number, (0.6 if kind == "adamw" else 0.1) - number / 1e3 + 1e-7, **values)
     (sentence,) = advice(fed, storage)
-    assert sentence.startswith("kind=sgd was behind in all of its 6 trials: at most 0.0990, half"), (
+    assert sentence.startswith("kind=sgd was behind in all of its 6 trials: at best 0.0990, half"), (
         "the 4 of decay=0.0 are among them"
     )
 

@@ -20,7 +20,7 @@ from gaudi_tune.private.mlflow import MLFLOW_PARENT_RUN_ID, says_deleted
 from gaudi_tune.show.trackers import records
 from gaudi_tune.show.trackers.best_model import log_best_model
 from gaudi_tune.show.trackers.outbox import Outbox
-from gaudi_tune.show.trackers.records import EXPERIMENT, FAILURE, FAILURE_KIND, MAX_TAG, STATUS, STOPPED_BECAUSE, SWEEP
+from gaudi_tune.show.trackers.records import ENDS, EXPERIMENT, MAX_TAG, SWEEP
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ class MlflowRuns:
         if status == "RUNNING":
             self._client.update_run(run, status="RUNNING")
             existing_tags = self._client.get_run(run).data.tags
-            for name in {STATUS, FAILURE, FAILURE_KIND, STOPPED_BECAUSE} & set(existing_tags):
+            for name in ENDS & set(existing_tags):
                 self._client.delete_tag(run, name)
         elif status is not None:
             self._client.set_terminated(run, status, updates[-1].time_ms)

@@ -30,12 +30,14 @@ from gaudi_tune.show.trackers.sweep_entries import confirmation_metrics, front_m
 from gaudi_tune.show.trackers.trial_run import PARAM_METRIC_PREFIX, TrialRun
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.sweep_state import SweepState
-from gaudi_tune.sweep.record.trial_state import TrialState
+from gaudi_tune.sweep.record.trial_state import ENDED, TrialState
 
 logger = logging.getLogger(__name__)
 
 REPORTED_PREFIX = "reported/"
-"""The prefix of a metric that a train loop reports by a name under which the sweep keeps the best report of a trial."""
+"""The prefix of a metric that a train loop reports by a name under which the sweep keeps something else of a trial."""
+OWN_PREFIXES = (PARAM_METRIC_PREFIX, "seconds/")
+"""The prefixes of other metrics that the sweep writes."""
 
 
 class MlflowTracker:
@@ -216,7 +218,7 @@ class MlflowTracker:
         best_report = _best_report(trial, state)
         # Many loops report a best value themselves, which is not what the sweep ranks the trial by.
         values = {
-            REPORTED_PREFIX + name if name in best_report else name: value
+            REPORTED_PREFIX + name if name in best_report or name.startswith(OWN_PREFIXES) else name: value
             for name, value in event.metrics.items()
             if name not in names.NOT_TRACKED
         }
@@ -278,14 +280,13 @@ class MlflowTracker:
             tags[records.STOPPED_BECAUSE] = event.reason
         if state.has_front:
             tags[records.ON_FRONT] = str(trial in state.front).lower()
-        seconds = {f"seconds/{kind}": s for kind, s in state.device_time.by_trial.get(event.trial, {}).items()}
+        metrics = {f"seconds/{kind}": s for kind, s in state.device_time.by_trial.get(event.trial, {}).items()}
         status: RunStatus = "FAILED" if event.outcome == "failed" else "FINISHED"
         # The best report again, at the largest step: MLflow sorts by what was logged last. An error may have cost the
         # best report, a clone may go back to an earlier step, and after a kill training may come out differently.
-        best_report = numbers_in(_best_report(trial, state), self._names) if trial.curve else {}
-        metrics = {**seconds, **best_report}
+        metrics |= numbers_in(_best_report(trial, state), self._names) if trial.curve else {}
         self._put(Update(run=run.name, time_ms=time_ms, step=run.step, metrics=metrics, tags=tags, status=status))
-        counts = {f"trials_{outcome.replace(' ', '_')}": float(count) for outcome, count in state.counts().items()}
+        counts = {f"trials_{outcome.replace(' ', '_')}": float(state.counts()[outcome]) for outcome in ENDED}
         self._put(Update(run=SWEEP, time_ms=time_ms, step=state.counts().total(), metrics=counts))
 
     def _end_sweep(self, event: events.SweepEnded, state: SweepState, time_ms: int) -> None:
@@ -303,12 +304,12 @@ class MlflowTracker:
                 metrics |= front_metrics(state)
         tags = {}
         if state.ending is not None:
-            tags["ended_early"] = state.ending.why
+            tags[records.ENDED_EARLY] = state.ending.why
         confirmation = event.summary.get("confirmation")
         if confirmation is not None:
             metrics |= confirmation_metrics(confirmation)
             if confirmation["gain"] is not None:
-                tags["confirmed"] = verdict(confirmation)
+                tags[records.CONFIRMED] = verdict(confirmation)
         finished = state.complete or (state.ending is not None and state.ending.status == 0)
         status: RunStatus = "FAILED" if state.failure else "FINISHED" if finished else "KILLED"
         step = state.counts().total()

@@ -141,6 +141,17 @@ def test_a_sweep_of_every_outcome(storage: Path) -> None:
     assert tracker.load_line() is None  # the experiment has no predictor
 
 
+def test_a_sweep_that_is_resumed_has_not_ended_early_any_more(storage: Path) -> None:
+    plan = plan_of(storage, "again")
+    for ending in (INTERRUPTED, None):
+        tracker, state = MlflowTracker(plan), state_of(plan)
+        happen(tracker, state, SweepBegan(), *([SweepEnding(ending=ending)] if ending is not None else []))
+        for trial in (1, 2, 3, 4):
+            happen(tracker, state, began(trial), reported(trial, 4, 0.5), ended(trial, "finished"))
+        over(tracker, state)
+        assert ("ended_early" in runs_of(plan)["sweep"].data.tags) == (ending is not None)
+
+
 @pytest.mark.parametrize(
     ("outcome", "ending", "status"),
     [
@@ -190,7 +201,13 @@ LONG_NAMES = {f"{'n' * 250}{number}": number for number in (1, 2)}
 LONG_VALUES = [began(number, layers="conv " * 2000 + str(number), **LONG_NAMES) for number in (7, 8)]
 OWN_BEST: list[Event] = [began(9)]
 for own_epoch, own_score in enumerate((0.5, 0.9, 0.1), start=1):
-    OWN_BEST.append(reported(9, own_epoch, own_score, {"best_score": 1000.0 * own_epoch, "best_epoch": 77}))
+    own = {
+        "best_score": 1000.0 * own_epoch,
+        "best_epoch": 77,
+        f"{PARAM_METRIC_PREFIX}lr": own_epoch,
+        "seconds/training": 5,
+    }
+    OWN_BEST += [reported(9, own_epoch, own_score, own)] * 2  # once more, since it lost its workers
 
 
 @pytest.fixture(scope="module")
@@ -254,9 +271,12 @@ def test_long_parameters_that_begin_alike_are_kept_apart(odd: tuple[Plan, dict[s
 
 
 def test_a_best_value_that_a_loop_reports_itself_is_beside_that_of_the_sweep(odd: tuple[Plan, dict[str, Run]]) -> None:
-    metrics = odd[1]["009"].data.metrics
+    plan, run = odd[0], odd[1]["009"]
+    metrics = run.data.metrics
     assert (metrics["best_score"], metrics["best_epoch"]) == (0.9, 2)
     assert (metrics["reported/best_score"], metrics["reported/best_epoch"]) == (3000.0, 77)
+    assert metrics["reported/seconds/training"] == 5
+    assert history(plan, run, f"reported/{PARAM_METRIC_PREFIX}lr") == [(1, 1), (2, 2), (3, 3)]
 
 
 def test_the_end_of_a_sweep_without_a_server_names_the_command(
