@@ -64,9 +64,9 @@ class WarmTrainable(tune.Trainable):
     _behind: int
     """How many reports earlier the loop had written what a checkpoint would have now."""
     _progress: float
-    """The epoch or step that the loop has reported last since its workers began the trial; 0 if it reports none."""
+    """The epoch or step that the loop has reported last; 0 if it reports none."""
     _written_progress: int
-    """Epochs or steps that the trial had trained at the report that came with what a checkpoint would have now."""
+    """The epoch or step of the report that came with what a checkpoint would have now; likewise."""
     _written_metrics: Mapping[str, Any]
     """What that report had; empty if another process had it."""
     _trained_s: float
@@ -135,8 +135,7 @@ class WarmTrainable(tune.Trainable):
             timing[purpose] = timing.get(purpose, 0.0) + lost_s
         assert self.group is not None, "it has just reported"
         if not self._behind:
-            counted = (self.iteration + 1) * (self.settings.get("eval_every") or 1)
-            self._written_progress, self._written_metrics = int(metrics.get(self._unit, counted)), metrics
+            self._written_progress, self._written_metrics = int(self._progress), metrics
         step_s = time.monotonic() - ordered_at
         untrained_s = sum({**metrics, **timing}.get(name, 0.0) for name in names.NOT_TRAINED)
         self._trained_s += max(0.0, step_s - untrained_s)
@@ -193,7 +192,6 @@ class WarmTrainable(tune.Trainable):
         if self._checkpoint is not None:
             self._choose_checkpoint(Path(self._checkpoint), self._saved_at)
         self._prefer_what_was_saved_between_reports()
-        self._progress = 0
         config = {names.CONFIRMS: 0, **self.settings, **self.trial_config, **self._place.settings}
         try:
             environment = dict(self.environment_of(config))
@@ -215,7 +213,8 @@ class WarmTrainable(tune.Trainable):
             self._saved_at = self._saved_behind = 0  # the loop has ignored its checkpoint and begun again
         if not self._saved_at:
             self._from_0 = report["metrics"].get(self._unit) == 0
-        self._check_report(report, self._written_progress if self._saved_at else 0)
+        self._progress = self._written_progress if self._saved_at else 0
+        self._check_report(report)
         repeated_s = time.monotonic() - ordered_at
         first_step_s = report["metrics"].get(names.FIRST_STEP_AT, ordered_at_clock + ready_s) - ordered_at_clock
         # The first step is timed by the worker's clock, which may differ from this one or have been set.
@@ -255,7 +254,7 @@ class WarmTrainable(tune.Trainable):
             self._note_awaited(None)
         return report
 
-    def _check_report(self, report: dict[str, Any], continued_at: int = 0) -> dict[str, Any]:
+    def _check_report(self, report: dict[str, Any]) -> dict[str, Any]:
         """Return the report, counted from 1, if the sweep can use it. One that does not say its epoch has the last one.
 
         Raises:
@@ -265,7 +264,7 @@ class WarmTrainable(tune.Trainable):
             metrics, self._behind = report["metrics"], report.get("behind", 0)
             if self._from_0 and isinstance(metrics.get(self._unit), Real):
                 metrics[self._unit] += 1
-            check_metrics(metrics, self.objectives, self._unit, self._progress or continued_at)
+            check_metrics(metrics, self.objectives, self._unit, self._progress)
             if progress := metrics.get(self._unit, self._progress):
                 self._progress = metrics[self._unit] = progress
         return report
@@ -314,7 +313,8 @@ class WarmTrainable(tune.Trainable):
         return saved
 
     def _save_in(self, directory: str | None) -> Saved:
-        folder = name_checkpoint(self, f"checkpoint_{self._written_progress:06d}")
+        counted = (self.iteration - self._behind) * (self.settings.get("eval_every") or 1)
+        folder = name_checkpoint(self, f"checkpoint_{self._written_progress or counted:06d}")
         if folder is None:  # outside Tune
             return super().save(directory)
         with ExitStack() as if_it_fails:

@@ -94,7 +94,7 @@ class Seal(NamedTuple):
     behind: int = 0
     """How many reports earlier the train loop had written what the checkpoint has."""
     progress: int = 0
-    """Epochs or steps that what the checkpoint has had trained; 0 if an older version wrote it."""
+    """Epochs or steps that what the checkpoint has had trained; 0 if its loop reports none."""
 
 
 def seal(directory: Path, report: int, *, from_0: bool = False, behind: int = 0, progress: int = 0) -> None:

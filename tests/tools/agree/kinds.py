@@ -25,18 +25,21 @@ from ray.tune.search.optuna import OptunaSearch
 
 from gaudi_tune import Budget, Experiment, build_tuner
 from gaudi_tune.base.files import OUTBOX_FILE, STATE_LOG
+from gaudi_tune.base.names import test_metric
 from gaudi_tune.define.experiment import as_name
 from gaudi_tune.devices.cpu import CPU
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.show.trackers.outbox import Outbox
 from gaudi_tune.sweep.record.sweep_file import read_sweep_file
 from gaudi_tune.sweep.record.sweep_state import SweepState
+from gaudi_tune.sweep.record.trial_state import number_in_name
 from tests.helpers import simulated_groups
 from tests.helpers.deliveries import deliver
 from tests.helpers.simulated_sweep import without_ray
 from tests.tools.agree.groups import KilledError, RealActors, keep_files
 from tests.tools.agree.loops import Curve
-from tests.tools.agree.places import Truth, disagreements
+from tests.tools.agree.places import disagreements, shown_when_killed
+from tests.tools.agree.truth import Truth
 
 SPACE: dict[str, Any] = {"x": tune.uniform(-1.0, 1.0)}
 GRID: dict[str, Any] = {"x": tune.grid_search([0.1 * number for number in range(8)])}
@@ -204,6 +207,51 @@ KINDS: dict[str, Kind] = {
     "from 0, confirmation": Kind(Curve(from_0=True), **BEFORE_BASELINE),
     "from 0, loses": Kind(Curve(from_0=True, mishap="loses"), {"scheduler": "fifo"}),
     "killed while it changes trials": Kind(kill_while="reset"),
+    "max": Kind(Curve(metric="score", maximizes=True)),
+    "max, saves third": Kind(Curve(metric="score", maximizes=True, saves="third")),
+    "max, saves better, fifo": Kind(Curve(metric="score", maximizes=True, saves="better"), {"scheduler": "fifo"}),
+    "max, baseline, confirmation": Kind(Curve(metric="val_acc", maximizes=True), **BEFORE_BASELINE),
+    "max, raises, fifo": Kind(Curve(metric="score", maximizes=True, mishap="raises"), {"scheduler": "fifo"}),
+    "max, pbt": Kind(Curve(metric="score", maximizes=True), {"scheduler": "pbt"}, clones=True),
+    "max, two objectives": Kind(
+        Curve(metric="score", maximizes=True), {"objectives": ("score:max", "error:min"), "scheduler": "fifo"}
+    ),
+    "max, patience": Kind(Curve(metric="score", maximizes=True), {"patience": 3}, complete=False),
+    "max, target": Kind(Curve(metric="score", maximizes=True), {"target": -0.2}, complete=False),
+    "max, growth": Kind(Curve(metric="score", maximizes=True), {"grow": "on"}, devices=4),
+    "odd name": Kind(Curve(metric="val/loss@1 (%)")),
+    "odd name, baseline, confirmation": Kind(Curve(metric="val/loss@1 (%)"), **BEFORE_BASELINE),
+    "steps": Kind(Curve(steps=10)),
+    "steps, saves third": Kind(Curve(steps=10, saves="third")),
+    "steps, baseline, confirmation": Kind(Curve(steps=10), **BEFORE_BASELINE),
+    "steps, pbt": Kind(Curve(steps=10), {"scheduler": "pbt"}, clones=True),
+    "reports other bests": Kind(
+        Curve(
+            also={"best_loss": 9.0, "best_epoch": 9, "value": 8.0, "trial": 77, "config": "c", "at": 3, "status": "s"}
+        )
+    ),
+    "hyperparameters of our names": Kind(
+        space={**SPACE, "trial": tune.randint(1, 5), "loss": tune.uniform(1, 2), "status": tune.choice(["a", "b"])}
+    ),
+    "two objectives, nan": Kind(Curve(mishap="nan"), {"objectives": ("loss:min", "error:min")}),
+    "two objectives, raises": Kind(
+        Curve(mishap="raises"), {"objectives": ("loss:min", "error:min"), "scheduler": "fifo"}
+    ),
+    "two objectives, loses": Kind(
+        Curve(mishap="loses"), {"objectives": ("loss:min", "error:max"), "scheduler": "fifo"}
+    ),
+    "two objectives, several reports": Kind(Curve(each=2), {"objectives": ("loss:min", "error:max")}),
+    "two objectives, grid": Kind(
+        space=GRID,
+        objects=lambda: {"search_alg": BasicVariantGenerator()},
+        options={"num_samples": 1, "objectives": ("loss:min", "error:min")},
+    ),
+    "growth, confirmation": Kind(
+        **{**BEFORE_BASELINE, "options": {**BEFORE_BASELINE["options"], "grow": "on"}}, devices=4
+    ),
+    "growth, loses": Kind(Curve(mishap="loses"), {"grow": "on", "scheduler": "fifo"}, devices=4),
+    "growth, early": Kind(Curve(mishap="early"), {"grow": "on"}, devices=4),
+    "growth, added trials": Kind(options={"grow": "on"}, devices=4, add_trials=3),
 }
 
 
@@ -217,6 +265,8 @@ class CheckedSweep:
         self._seed, self._kills = seed, kills
         self._logged: dict[str, dict[int, dict[str, Any]]] = {}
         self._printed = io.StringIO()
+        self._wrong: list[str] = []
+        """What was wrong while the sweep was not running."""
         self.truth = Truth({}, {})
 
     def run(self) -> list[str]:
@@ -247,6 +297,15 @@ class CheckedSweep:
                 for trial in searched
             },
             clones=self.kind.clones,
+            objectives=state.objectives,
+            unit=state.budget.unit,
+            results={
+                number_in_name(Path(result.path).name) or 0: (
+                    (result.metrics or {}).get(state.objective.name),
+                    result.config or {},
+                )
+                for result in self._grid
+            },
             configs={
                 trial.number: {name: value for name, value in trial.began_with.items() if name in ranges}
                 for trial in searched
@@ -255,18 +314,19 @@ class CheckedSweep:
             baseline=1 if self.kind.baseline else 0,
         )
         killed, complete = self._kills > 0, self.kind.complete
-        return disagreements(
-            self.folder, self.uri, self._printed.getvalue(), self.truth, killed=killed, complete=complete
-        )
+        printed = self._printed.getvalue()
+        return self._wrong + disagreements(self.folder, self.uri, printed, self.truth, killed=killed, complete=complete)
 
     def _confirmed(self, state: SweepState) -> dict[int, list[float]]:
         """Return the test losses at the best reports of the trials that confirm, which did not fail."""
         scores: dict[int, list[float]] = {}
         for trial in state.trials.values():
-            reports = [report for report in self._logged.get(trial.name, {}).values() if math.isfinite(report["loss"])]
+            objective = state.objective
+            logged = self._logged.get(trial.name, {}).values()
+            reports = [report for report in logged if math.isfinite(report[objective.name])]
             if trial.confirms and trial.has_ended and trial.status != "failed" and reports:
-                best = min(reports, key=lambda report: report["loss"])
-                scores.setdefault(trial.confirms, []).append(best["test_loss"])
+                best = max(reports, key=lambda report: objective.score(report[objective.name]))
+                scores.setdefault(trial.confirms, []).append(best[test_metric(objective.name)])
         return scores
 
     def _part(self, *, resumes: bool, kill_at: int | None, add_trials: int = 0) -> SweepState | None:
@@ -282,21 +342,30 @@ class CheckedSweep:
             if not resumes:
                 groups.asked = {at: partial(tuner.run.steering.ask, request) for at, request in kind.asked.items()}
             try:
-                tuner.fit()
+                self._grid = tuner.fit()
             except KilledError:
                 shutil.rmtree(self.folder)
                 shutil.rmtree(self.storage / "session")  # Ray's next session is another one
                 kept.rename(self.folder)
                 if kind.torn:
                     tear(self.folder / STATE_LOG, self.folder / OUTBOX_FILE)
+                objective = tuner.plan.experiment.objective
+                found = shown_when_killed(self.folder, objective, self._logged, clones=kind.clones)
+                self._wrong += (f"after a kill, {text}" for text in found)
                 return None
         return tuner.run.state
 
     def _tuner(self, *, resumes: bool, add_trials: int) -> SweepTuner:
+        curve = self.kind.curve
         experiment = Experiment(
-            name="agree", train_loop=_never, space=self.kind.space, metric="loss", mode="min", budget=Budget(epochs=6),
+            name="agree",
+            train_loop=_never,
+            space=self.kind.space,
+            metric=curve.metric,
+            mode="max" if curve.maximizes else "min",
+            budget=Budget(steps=6 * curve.steps, eval_every=curve.steps) if curve.steps else Budget(epochs=6),
             baseline=self.kind.baseline,
-        )  # fmt: skip
+        )
         options: dict[str, Any] = {"storage": self.storage, "tracking_uri": self.uri}
         if resumes:
             options |= {"resume": self.name, "add_trials": add_trials}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gaudi_tune.base.names import test_metric
 from tests.tools.agree.groups import LostError
 
 Saves = Literal["every", "third", "better", "never"]
@@ -29,6 +30,13 @@ class Curve:
     """Which reports say the epoch."""
     forgets: bool = False
     """Whether it counts epochs anew where a trial continues."""
+    metric: str = "loss"
+    maximizes: bool = False
+    """Whether more of the metric is better; it is the negative loss then."""
+    steps: int = 0
+    """How many optimizer steps an epoch has; 0 where epochs are counted."""
+    also: Mapping[str, Any] = field(default_factory=dict)
+    """What each report has besides."""
 
     def loss(self, config: dict[str, Any], report: int) -> float:
         """Return a report's loss: it falls, and goes up and down on the way, in a confirmation with each seed."""
@@ -44,20 +52,25 @@ class Curve:
         """Yield the reports of a trial that has made so many, and whether each comes with a checkpoint."""
         strikes = self.strikes(config)
         losses = [self.loss(config, report) for report in range(1, done + 1)]
-        for report in range(done + 1, self.each * config["epochs"] + 1):
+        epochs = config["steps"] // self.steps if self.steps else config["epochs"]
+        for report in range(done + 1, self.each * epochs + 1):
             loss = self.loss(config, report)
             if strikes and report == 3:
                 loss = self._strike(config, loss)
                 if math.isnan(loss) and self.mishap == "early":
                     return
             epoch = (report - 1) // self.each + (0 if self.from_0 else 1)
-            metrics = {"loss": loss, "epoch": epoch, "error": abs(config["x"]) + loss, "test_loss": loss + 1}
+            value = -loss if self.maximizes else loss
+            metrics = {"epoch": epoch, "error": abs(config["x"]) + loss, **self.also}
+            metrics |= {self.metric: value, test_metric(self.metric): value + 1}
             if strikes and report == 3 and self.mishap == "done":
                 metrics["done"] = True
             if self.forgets:
                 metrics["epoch"] -= done // self.each
             if self.says == "none" or (self.says == "second" and report % 2):
                 del metrics["epoch"]
+            if self.steps:
+                metrics["step"] = metrics.pop("epoch") * self.steps
             yield metrics, self._is_saved(report, loss, losses)
             losses.append(loss)
 

@@ -1,4 +1,4 @@
-"""The places where a number of a sweep stands, each read as its user reads it, and the truth to compare them with."""
+"""The places where a number of a sweep stands, each read as its user reads it, and compared with the truth."""
 
 from __future__ import annotations
 
@@ -7,101 +7,34 @@ import json
 import math
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
+import optuna
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
-from scipy import stats
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
+from gaudi_tune.base.names import test_metric
 from gaudi_tune.base.words import format_score, format_value
 from gaudi_tune.cli.export import export
 from gaudi_tune.cli.sweeps import StoredSweep
 from gaudi_tune.define.config_file import read_config
+from gaudi_tune.define.objective import Objective
+from gaudi_tune.on_ray.tune_files import results_so_far
 from gaudi_tune.plan.earlier import results_of
 from gaudi_tune.show.result import in_list
+from gaudi_tune.show.trackers.mlflow_names import accepted_name
 from gaudi_tune.sweep.record.state_log import logged_trials
+from gaudi_tune.sweep.record.trial_state import trial_name
 from gaudi_tune.sweep.search.study_trial import number_in_sweep
 from tests.helpers.stored_study import stored_trials
 from tests.show.pictures.test_pictures import data_in
 from tests.tools.agree.groups import STATE
-
-
-@dataclass(frozen=True)
-class Truth:
-    """A sweep as its loops wrote it down. Less is better."""
-
-    reports: Mapping[int, Mapping[int, Mapping[str, Any]]]
-    """For each trial of the search its reports that the sweep took, by their number."""
-    configs: Mapping[int, Mapping[str, Any]]
-    metric: str = "loss"
-    confirmed: Mapping[int, Sequence[float]] = field(default_factory=dict)
-    """For each trial that was confirmed the test losses at the best reports of those that confirm it."""
-    baseline: int = 0
-    """The number of the baseline; 0 if there is none."""
-    clones: bool = False
-    """Whether trials continue from checkpoints of others: then reports are in the order in which they were made."""
-    settled: dict[int, float | None] = field(default_factory=dict)
-
-    def finite(self, trial: int) -> dict[int, float]:
-        """Return the values that count, by report."""
-        values = {number: report[self.metric] for number, report in self.reports[trial].items()}
-        return {number: value for number, value in values.items() if math.isfinite(value)}
-
-    def best_of(self, trial: int) -> float | None:
-        """Return the best value of a trial."""
-        if trial in self.settled:
-            return self.settled[trial]
-        return min(self.finite(trial).values(), default=None)
-
-    def settle(self, trial: int, value: float | None) -> bool:
-        """Take the value of a trial that raised an error, and return whether it may be that.
-
-        It counts with the best report of those that the sweep had saved by then, which only the sweep knows.
-        """
-        self.settled[trial] = value
-        saved = {report[self.metric] for report in self.reports[trial].values() if report["saves"] or self.clones}
-        return value is None or value in saved
-
-    @property
-    def best(self) -> float | None:
-        """The best value of the sweep."""
-        return min((value for trial in self.reports if (value := self.best_of(trial)) is not None), default=None)
-
-    def mean(self, trial: int) -> float:
-        """Return the mean of the scores of a confirmed trial."""
-        return fmean(self.confirmed[trial])
-
-    def half_width(self, trial: int) -> float:
-        """Return half the width of the 95 % interval of that mean."""
-        scores = self.confirmed[trial]
-        return float(stats.t.ppf(0.975, len(scores) - 1)) * stats.sem(scores)
-
-    @property
-    def winner(self) -> int | None:
-        """The trial with the best mean in the confirmation, or of the best report where nothing was confirmed."""
-        if any(trial != self.baseline for trial in self.confirmed):
-            return min(self.confirmed, key=self.mean)
-        ranked = [(self.best_of(trial), trial) for trial in self.reports if self.best_of(trial) is not None]
-        return min(ranked)[1] if ranked else None
-
-    def x_of(self, trial: int, value: float) -> set[float]:
-        """Return the x with which a trial reported a value."""
-        return {report["x"] for report in self.reports[trial].values() if report[self.metric] == value}
-
-    def epochs_of(self, trial: int, value: float) -> set[int]:
-        """Return the epochs, from 1, in which a trial reported a value."""
-        found, epoch = set(), 0
-        reports = [report for _, report in sorted(self.reports[trial].items())]
-        from_0 = bool(reports) and reports[0].get("epoch") == 0
-        for report in reports:  # one that does not say its epoch has the last one, or its own number
-            epoch = report["epoch"] + from_0 if "epoch" in report else epoch
-            if report[self.metric] == value:
-                found.add(int(epoch or report["count"]))
-        return found
+from tests.tools.agree.truth import Truth
 
 
 def disagreements(folder: Path, uri: str, printed: str, truth: Truth, *, killed: bool, complete: bool) -> list[str]:
@@ -143,6 +76,12 @@ def _all(
     yield from (("confirmation", text) for text in _confirmation(folder.name, uri, truth, summary, printed, sweep))
     yield from (("export", text) for text in _exported(sweep, truth))
     yield from (("learned", text) for text in _learned(sweep, truth))
+    if len(truth.objectives) > 1:
+        yield from (("points", text) for text in _points(folder, uri, truth, summary, sweep))
+    yield from (("counts", text) for text in _counts(folder, uri, truth, summary, sweep))
+    yield from (("devices", text) for text in _device_time(folder, summary))
+    yield from (("optuna.log", text) for text in _journal(folder, truth))
+    yield from (("ResultGrid", text) for text in _grid(truth))
 
 
 def _of_list(trials: Iterable[dict[str, Any]]) -> dict[int, tuple[Any, Any, Mapping[str, Any]]]:
@@ -186,8 +125,8 @@ def _best(folder: Path, summary: Mapping[str, Any], listed: float | None, truth:
     for name in ("best", "best_saved"):
         if (saved := summary[name]) is None:
             continue
-        if saved["epoch"] not in truth.epochs_of(saved["trial"], saved["value"]):
-            yield f"{name}: trial {saved['trial']} did not report {saved['value']} at epoch {saved['epoch']}"
+        if saved[truth.unit] not in truth.epochs_of(saved["trial"], saved["value"]):
+            yield f"{name}: trial {saved['trial']} did not report {saved['value']} at {truth.unit} {saved[truth.unit]}"
         if saved["checkpoint"] is not None:
             inside = json.loads(Path(saved["checkpoint"], STATE).read_text())["metrics"][truth.metric]
             if inside != saved["value"]:
@@ -196,13 +135,14 @@ def _best(folder: Path, summary: Mapping[str, Any], listed: float | None, truth:
 
 def _lines(text: str, truth: Truth) -> Iterator[str]:
     """Compare what a terminal shows: the lines of the best, and the last line of each trial with its best value."""
-    results = re.findall(r"^best        trial (\d+): \w+ (\S+) at epoch (\d+)", text, re.MULTILINE)
+    metric = re.escape(truth.metric)
+    results = re.findall(rf"^best        trial (\d+): {metric} (\S+) at {truth.unit} (\d+)", text, re.MULTILINE)
     for trial, value, epoch in results[-1:]:  # of the last end, where trials were added
         if value != format_value(truth.best):
             yield f"the best is {value}, not {format_value(truth.best)}"
         elif int(epoch) not in truth.epochs_of(int(trial), truth.best_of(int(trial)) or 0.0):
             yield f"trial {trial} has its best at epoch {epoch}"
-    values = r"loss (\S+) (?: ?error \S+ )?(?:\(best ([^),]+)[^)]*\))?"
+    values = rf"{metric} (\S+) (?: ?error \S+ )?(?:\(best ([^),]+)[^)]*\))?"
     ended = re.findall(rf"\] trial (\d+)  .*  {values}.*(?:finished|stopped early)", text)
     shown = {trial: best or last for trial, last, best in ended}
     for trial, value in shown.items():
@@ -239,16 +179,22 @@ def _results(folder: Path, truth: Truth, *, killed: bool) -> Iterator[str]:
             yield f"trial {trial} has the reports {sorted(found)}, not {sorted(wanted)}"
 
 
-def _mlflow(name: str, uri: str, truth: Truth, summary: Mapping[str, Any]) -> Iterator[str]:
+def _runs(name: str, uri: str) -> tuple[Run, dict[int, Run]]:
+    """Return the run of a sweep in MLflow, and those of the trials of its search that are its own still."""
     client = MlflowClient(uri)
     ids = [experiment.experiment_id for experiment in client.search_experiments()]
     (parent,) = client.search_runs(ids, f"attributes.run_name = '{name}' and tags.kind = 'sweep'")
-    best = parent.data.metrics.get(f"best_{truth.metric}")
+    of_parent = f"tags.kind = 'trial' and tags.`mlflow.parentRunId` = '{parent.info.run_id}'"
+    runs = [run for run in client.search_runs(ids, of_parent) if run.data.tags.get("status") != "lost"]
+    return parent, {int(run.data.tags["trial"]): run for run in runs}
+
+
+def _mlflow(name: str, uri: str, truth: Truth, summary: Mapping[str, Any]) -> Iterator[str]:
+    client, (parent, current) = MlflowClient(uri), _runs(name, uri)
+    metric = accepted_name(truth.metric)
+    best = parent.data.metrics.get(f"best_{metric}")
     if best != truth.best:
         yield f"the sweep has {best}, not {truth.best}"
-    of_parent = f"tags.kind = 'trial' and tags.`mlflow.parentRunId` = '{parent.info.run_id}'"
-    runs: list[Run] = client.search_runs(ids, of_parent)
-    current = {int(run.data.tags["trial"]): run for run in runs if run.data.tags.get("status") != "lost"}
     if current.keys() != truth.reports.keys():
         yield f"has the trials {sorted(current)}, not {sorted(truth.reports)}"
     for trial in current.keys() & truth.reports.keys():
@@ -256,11 +202,11 @@ def _mlflow(name: str, uri: str, truth: Truth, summary: Mapping[str, Any]) -> It
         params = {key: run.data.params.get(key) for key in truth.configs[trial]}
         if params != {key: str(value) for key, value in truth.configs[trial].items()}:
             yield f"trial {trial} has the parameters {params}, not {truth.configs[trial]}"
-        shown = run.data.metrics.get(f"best_{truth.metric}")
+        shown = run.data.metrics.get(f"best_{metric}")
         wanted = truth.best_of(trial)
         if shown != wanted and not (wanted is None and (shown is None or math.isnan(shown))):
             yield f"trial {trial} has {shown} as its best, not {wanted}"
-        history = {point.value for point in client.get_metric_history(run.info.run_id, truth.metric)}
+        history = {point.value for point in client.get_metric_history(run.info.run_id, metric)}
         if others := {value for value in history if math.isfinite(value)} - {*truth.finite(trial).values()}:
             yield f"trial {trial} has {others}, which it never reported"
         if (lacks := set(truth.finite(trial).values()) - history) and not truth.clones:
@@ -278,7 +224,8 @@ def _confirmation(
         return
     for row in rows:
         yield from _scores(row, truth)
-    rivals = sorted((trial for trial in truth.confirmed if trial != truth.baseline), key=truth.mean)
+    rivals = [trial for trial in truth.confirmed if trial != truth.baseline]
+    rivals.sort(key=lambda trial: -truth.objectives[0].score(truth.mean(trial)))
     if [row["trial"] for row in result["rivals"]] != rivals:
         yield f"the order is {[row['trial'] for row in result['rivals']]}, not {rivals}"
     for place, text in (("printed", printed), ("show", "\n".join(sweep.lines(["gaudi-tune", "run"])))):
@@ -291,11 +238,9 @@ def _confirmation(
     winner, listed = next(iter(rivals), None), sweep.brief()["confirmed"]
     if winner is not None and not math.isclose(listed["mean"], truth.mean(winner)):
         yield f"ls has {listed['mean']}, not {truth.mean(winner)}"
-    client = MlflowClient(uri)
-    ids = [experiment.experiment_id for experiment in client.search_experiments()]
-    (run,) = client.search_runs(ids, f"attributes.run_name = '{name}' and tags.kind = 'sweep'")
+    run, _ = _runs(name, uri)
     for role, trial in {"baseline": truth.baseline, "winner": winner}.items():
-        mean = run.data.metrics.get(f"confirmed/test_{truth.metric} of {role}")
+        mean = run.data.metrics.get(f"confirmed/{accepted_name(test_metric(truth.metric))} of {role}")
         wanted = None if trial is None or trial not in truth.confirmed else truth.mean(trial)
         if mean != wanted and not math.isclose(mean or math.nan, wanted or math.nan):
             yield f"MLflow has {mean} of the {role}, not {wanted}"
@@ -328,7 +273,7 @@ def _exported(sweep: StoredSweep, truth: Truth) -> Iterator[str]:
         value = truth.best_of(trial)
         if row[truth.metric] != ("" if value is None else repr(value)):
             yield f"trial {trial} has {row[truth.metric]}, not {value}"
-        texts = {name: text for name, text in row.items() if name in sweep.file.space and text}
+        texts = {name: row.get(f"config/{name}", row[name]) for name in sweep.file.space if row[name]}
         if not truth.clones and texts != {name: str(value) for name, value in truth.configs[trial].items()}:
             yield f"trial {trial} has {texts}, not {truth.configs[trial]}"
     if truth.clones:
@@ -350,3 +295,129 @@ def _learned(sweep: StoredSweep, truth: Truth) -> Iterator[str]:
                 yield f"trial {trial} has {result.params}, not {truth.x_of(trial, value)}"
         elif not truth.clones and dict(result.params) != dict(truth.configs[trial]):
             yield f"trial {trial} has {result.params}, not {truth.configs[trial]}"
+
+
+def _points(folder: Path, uri: str, truth: Truth, summary: Mapping[str, Any], sweep: StoredSweep) -> Iterator[str]:
+    """Compare all objectives of each trial, and the front."""
+    names = [objective.name for objective in truth.objectives]
+    rows = {row["number"]: row for row in data_in((folder / "report.html").read_text())["trials"]}
+    for trial in sweep.trials:
+        point = truth.point_of(trial["trial"])
+        if trial.get("point", []) != point:
+            yield f"show: trial {trial['trial']} has {trial.get('point')}, not {point}"
+        if list(rows[trial["trial"]]["others"]) != point[1:]:
+            yield f"report.html: trial {trial['trial']} has {rows[trial['trial']]['others']}, not {point[1:]}"
+    front = {row["trial"]: [row["values"][name] for name in names] for row in summary["front"]}
+    if front != truth.front:
+        yield f"the front is {front}, not {truth.front}"
+    parent, runs = _runs(folder.name, uri)
+    tagged = {trial for trial, run in runs.items() if run.data.tags.get("pareto_front") == "true"}
+    if tagged != truth.front.keys():
+        yield f"MLflow has {sorted(tagged)} on the front, not {sorted(truth.front)}"
+    for place, objective in enumerate(truth.objectives[1:], 1):
+        wanted = max((point[place] for point in truth.front.values()), key=objective.score, default=None)
+        if (shown := parent.data.metrics.get(f"best_{objective.name}")) != wanted:
+            yield f"MLflow's sweep has {shown} as the best {objective.name}, not {wanted}"
+    if parent.data.metrics.get("trials_on_front") != (len(truth.front) or None):
+        yield f"MLflow has {parent.data.metrics.get('trials_on_front')} trials on the front"
+
+
+def _counts(folder: Path, uri: str, truth: Truth, summary: Mapping[str, Any], sweep: StoredSweep) -> Iterator[str]:
+    """Compare how many trials ended how, and the time of the devices."""
+    statuses = Counter(trial.status for trial in logged_trials(folder))
+    if statuses != Counter(summary["counts"]):
+        yield f"summary.json has {summary['counts']}, not {dict(statuses)}"
+    listed = Counter(trial["status"] for trial in sweep.trials)
+    searched = Counter(trial.status for trial in logged_trials(folder) if not trial.confirms)
+    if listed != searched:
+        yield f"show has {dict(listed)}, the log {dict(searched)}"
+    brief = sweep.brief()
+    ended = sum(statuses[status] for status in ("finished", "stopped early", "failed"))
+    if (brief["done"], brief["failed"]) != (ended, statuses["failed"]):
+        yield f"ls has {brief['done']} and {brief['failed']}, not {ended} and {statuses['failed']}"
+    parent, _ = _runs(folder.name, uri)
+    for status in ("finished", "stopped early", "failed"):
+        shown = parent.data.metrics.get(f"trials_{status.replace(' ', '_')}", 0)
+        if shown != statuses[status]:
+            yield f"MLflow has {shown} {status}, not {statuses[status]}"
+
+
+def _device_time(folder: Path, summary: Mapping[str, Any]) -> Iterator[str]:
+    """Compare the time of the devices, in all, one by one, and trial by trial."""
+    time = summary["device_time"]
+    for row in data_in((folder / "report.html").read_text())["trials"]:
+        seconds = sum(time["trials"].get(str(row["number"]), {}).values())
+        if abs(seconds - row["seconds"]) > 0.2:
+            yield f"trial {row['number']} had its devices for {row['seconds']} s on the page, {seconds} in the summary"
+    total = sum(summary["device_seconds"].values())
+    if abs(total - sum(sum(seconds.values()) for seconds in time["devices"].values())) > 1:
+        yield f"all devices together have {total} s, one by one {time['devices']}"
+    if abs(total - len(time["devices"]) * summary["wall_s"]) > 1:
+        yield f"{len(time['devices'])} devices have {total} s in {summary['wall_s']} s"
+    of_trials = sum(sum(seconds.values()) for seconds in time["trials"].values())
+    if of_trials > total + 1:
+        yield f"the trials had {of_trials} s, and the devices {total}"
+
+
+def _journal(folder: Path, truth: Truth) -> Iterator[str]:
+    """Compare the study that Optuna's dashboard opens."""
+    (study,) = optuna.get_all_study_summaries(storage := JournalStorage(JournalFileBackend(str(folder / "optuna.log"))))
+    trials = optuna.load_study(study_name=study.study_name, storage=storage).trials
+    numbers = [number_in_sweep(trial) for trial in trials]
+    ended = {trial.number for trial in logged_trials(folder) if not trial.confirms and trial.has_ended}
+    if sorted(numbers) != sorted(ended):
+        yield f"has the trials {numbers}, not {ended}"
+    for number, trial in zip(numbers, trials, strict=True):
+        if number not in truth.reports:
+            continue
+        values = set(truth.finite(number).values())
+        if trial.state.name == "COMPLETE" and trial.values != truth.point_of(number):
+            yield f"trial {number} has {trial.values}, not {truth.point_of(number)}"
+        if trial.state.name == "PRUNED" and trial.values and trial.values[0] not in values:
+            yield f"trial {number} has {trial.values}, which it never reported"
+        if others := {value for value in trial.intermediate_values.values() if math.isfinite(value)} - values:
+            yield f"trial {number} has {others}, which it never reported"
+        if not truth.clones and trial.params.get("x", truth.configs[number]["x"]) != truth.configs[number]["x"]:
+            yield f"trial {number} has {trial.params}, not {truth.configs[number]}"
+
+
+def _grid(truth: Truth) -> Iterator[str]:
+    """Compare what a script gets from ``fit()``."""
+    if truth.results is None:
+        return
+    if missing := truth.reports.keys() - truth.results.keys():
+        yield f"lacks the trials {sorted(missing)}"
+    for trial, reports in truth.reports.items():
+        if not reports or truth.clones or trial not in truth.results:
+            continue
+        (value, config), last = truth.results[trial], reports[max(reports)][truth.metric]
+        if repr(value) != repr(last):
+            yield f"trial {trial} has {value} as its last, not {last}"
+        if config["x"] != truth.configs[trial]["x"]:
+            yield f"trial {trial} has {config}"
+
+
+def shown_when_killed(
+    folder: Path, objective: Objective, logged: Mapping[str, Mapping[int, Any]], *, clones: bool
+) -> Iterator[str]:
+    """Compare what is said of a sweep that a kill has ended with what the loops have written down so far."""
+    sweep = StoredSweep.find(folder, folder.parent)
+    brief, values = (
+        sweep.brief(),
+        {trial["trial"]: trial["value"] for trial in sweep.trials if trial["value"] is not None},
+    )
+    shown = [("show", trial_name(number), value) for number, value in values.items()]
+    if not clones:  # Ray gives a clone the last result of the trial that it continues
+        last = ((Path(result.path).name, result.metrics or {}) for result in results_so_far(folder))
+        shown += [("ResultGrid", name, metrics[objective.name]) for name, metrics in last if objective.name in metrics]
+    for place, name, value in shown:
+        if repr(value) not in {repr(report[objective.name]) for report in logged.get(name, {}).values()}:
+            yield f"{place}: {name} has {value}, which it never reported"
+    best = max(values.values(), key=objective.score, default=None)
+    if brief["best"] != best:
+        yield f"ls: the best is {brief['best']}, not {best}"
+    if brief["baseline"] not in (values.get(1), None):
+        yield f"ls: the baseline is {brief['baseline']}, not {values.get(1)}"
+    with tempfile.TemporaryDirectory() as taken:
+        if len(export(sweep, Path(taken))) > 1:
+            yield "export: a sweep that has not ended has a winner"

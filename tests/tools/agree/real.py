@@ -27,8 +27,9 @@ import psutil
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.sweep.record.state_log import logged_trials
 from tests.helpers.object_store import object_store
-from tests.tools.agree.places import Truth, disagreements
+from tests.tools.agree.places import disagreements
 from tests.tools.agree.real_loop import CURVE, LOG
+from tests.tools.agree.truth import Truth
 
 ENDS_WITHIN_S = 400
 

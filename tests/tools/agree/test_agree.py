@@ -8,26 +8,28 @@ from pathlib import Path
 import pytest
 
 from tests.tools.agree.kinds import KINDS, CheckedSweep
-from tests.tools.agree.places import Truth, disagreements
+from tests.tools.agree.places import disagreements
+from tests.tools.agree.truth import Truth
 
 
 @pytest.mark.parametrize(
-    ("name", "kills"),
+    ("name", "seed", "kills"),
     [
-        ("branches, baseline, confirmation", 0),
-        ("saves third, fifo", 0),
-        ("baseline, confirmation, nan", 0),
-        ("default", 1),
-        ("pbt, saves third", 0),
-        ("pbt, counts nothing", 0),
-        ("counts in every second report", 0),
-        ("counts anew", 0),
+        ("branches, baseline, confirmation", 0, 0),
+        ("saves third, fifo", 0, 0),
+        ("baseline, confirmation, nan", 0, 0),
+        ("default", 0, 1),
+        ("pbt, saves third", 0, 0),
+        ("pbt, counts nothing", 0, 0),
+        ("counts in every second report, default", 11, 0),  # a trial continues before a report that does not say it
+        ("counts anew", 0, 0),
+        ("max, two objectives", 0, 0),
     ],
 )
 def test_every_place_has_the_numbers_that_the_loops_wrote_down(
-    name: str, kills: int, tmp_path: Path, tracking_store: str, caplog: pytest.LogCaptureFixture
+    name: str, seed: int, kills: int, tmp_path: Path, tracking_store: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert CheckedSweep(name, KINDS[name], tmp_path, tracking_store, kills=kills).run() == []
+    assert CheckedSweep(name, KINDS[name], tmp_path, tracking_store, seed=seed, kills=kills).run() == []
     assert "has saved no checkpoint" not in caplog.text  # not even where the first two reports come without one
 
 
