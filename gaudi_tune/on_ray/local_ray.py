@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import secrets
+import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -118,6 +119,8 @@ def start_ray(plan: Plan) -> None:
         wait([_pending_start])  # if Ctrl-C interrupts this line, end_ray() still finds the pending start
         pending, _pending_start = _pending_start, None
         pending.result()
+    if threading.current_thread() is threading.main_thread():  # Ray's handler prints its own stack in place of Python's
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
     if not is_joined and (folder := logs_folder()):
         print(f"logs    {folder}/worker-*: what train loops print", flush=True)
 
@@ -171,10 +174,9 @@ def _modules_of_script() -> list[str]:
     named = [value for value in values if isinstance(value, ModuleType | type | FunctionType)]
     names = {value.__name__ if isinstance(value, ModuleType) else str(value.__module__) for value in named}
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names}
-    excluded = {*NOT_COPIED, "gaudi_tune"}
     packages = re.compile(r"/(site|dist)-packages/")
     installed = [name for name, file in files.items() if file and (packages.search(file) or is_recorded(file))]
-    return sorted(name for name in installed if name.partition(".")[0] not in excluded)
+    return sorted(name for name in installed if name.partition(".")[0] not in {*NOT_COPIED, "gaudi_tune"})
 
 
 def _ray_needs(folders: Sequence[str]) -> dict[str, str | None]:
@@ -232,11 +234,6 @@ def _keep_token_private() -> None:
             partial_file.replace(RAY_TOKEN)
 
 
-def _without_sigterm_warning(record: logging.LogRecord) -> bool:
-    """Filter out Ray's warning that it does not handle SIGTERM when it starts in a thread: the sweep handles it."""
-    return "SIGTERM handler is not set" not in record.getMessage()
-
-
 def _start(plan: Plan) -> None:
     for variable, value in {**ENVIRONMENT, **(LEAN_ENVIRONMENT if _is_lean() else {})}.items():
         os.environ.setdefault(variable, value)
@@ -245,7 +242,8 @@ def _start(plan: Plan) -> None:
     os.environ.update(plan.devices.type.node_environment())
     # Ray would warn that it has turned token authentication on.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
-    logging.getLogger("ray._private.worker").addFilter(_without_sigterm_warning)
+    # It would warn that it does not handle SIGTERM when it starts in a thread; the sweep does.
+    logging.getLogger("ray._private.worker").addFilter(lambda record: "SIGTERM handler" not in record.getMessage())
     _keep_token_private()
     folders = folders_unknown_to_workers()
     for attempt in range(1, ATTEMPTS + 1):

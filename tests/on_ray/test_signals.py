@@ -273,6 +273,34 @@ def test_a_sweep_whose_raylet_is_gone_is_left() -> None:
     assert left.stdout.splitlines()[-1] == "Ray's process on this machine (raylet) is gone"
 
 
+BEFORE_A_SWEEP = """
+import signal, sys
+from pathlib import Path
+
+from gaudi_tune import SweepOptions
+from gaudi_tune.on_ray.local_ray import begin_ray, start_ray
+from gaudi_tune.plan.planner import make_plan
+from tests.helpers.quadratic import QUADRATIC
+
+plan = make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu"))
+begin_ray(plan)
+start_ray(plan)
+signal.raise_signal(signal.SIGTERM)
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.own_ray
+def test_sigterm_between_the_start_of_ray_and_that_of_the_sweep_shows_no_stack_of_rays(storage: Path) -> None:
+    left = subprocess.run(
+        [sys.executable, "-c", BEFORE_A_SWEEP, str(storage)],
+        cwd=PROJECT_ROOT, env={**os.environ, **SOON_GONE}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert left.returncode == -signal.SIGTERM
+    assert "stack" not in left.stderr.lower()
+    assert not (storage / "x").exists()
+
+
 WAITING_FOR_ROOM = """
 import signal
 import sys

@@ -45,6 +45,7 @@ from tests.helpers.mlflow_server import Server
 from tests.tools.faults.check import check
 from tests.tools.faults.disk import file_system_that_fills, file_system_that_stalls
 from tests.tools.faults.inflict import KINDS, Inflict
+from tests.tools.faults.memory_group import JOIN_GROUP, group_with_little_memory
 from tests.tools.faults.sweep import GROUPS, Sweep
 
 TRIALS_A_FAULT = 8
@@ -58,11 +59,13 @@ FILE_SYSTEMS = {
     "temporary-disk": ("tmp", file_system_that_fills),
     "tracking-disk": ("mlflow", file_system_that_fills),
     "stalled-disk": ("results", file_system_that_stalls),
+    "cgroup-memory": ("results", group_with_little_memory),
 }
-"""Which folder is mounted, and by what, for the kinds of fault that need a file system of its own."""
+"""Which folder is mounted, and by what, for the kinds of fault that need a file system or a group of its own."""
 OTHER_USER = 12345
 """The number of a user whose processes are counted: those of root are not."""
 INSIDE = {
+    "cgroup-memory": ("sh", "-c", JOIN_GROUP, "sh"),
     "few-files": ("prlimit", "--nofile=256"),
     "few-processes": (
         *(

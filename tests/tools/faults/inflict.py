@@ -281,6 +281,7 @@ KINDS: dict[str, Callable[[Inflict], None]] = {
     "nan": Inflict.nan,
     "memory": Inflict.memory,
     "host-memory": Inflict.host_memory,
+    "cgroup-memory": Inflict.host_memory,
     "disk": Inflict.disk,
     "temporary-disk": Inflict.disk,
     "tracking-disk": Inflict.disk,
