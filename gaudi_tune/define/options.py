@@ -42,7 +42,7 @@ SEEDS = 2**32
 """How many seeds there are, from 0."""
 MOST_PER_DEVICE = 100
 """The most trials that may share a device: Ray counts devices in steps of 0.0001."""
-SchedulerName: TypeAlias = Literal["asha-promote", "asha", "hyperband", "median", "pbt", "fifo"]
+SchedulerName: TypeAlias = Literal["asha-promote", "asha", "pbt", "fifo"]
 RAYS, RAYS_POPULATION = "ray.", "ray.population."
 """What the names of objects of Ray Tune begin with, such as ``ray.ASHAScheduler``, and those of its populations."""
 OnResume: TypeAlias = Literal["kept", "kept unless given", "as given"]
@@ -130,7 +130,7 @@ class SearchOptions:
     search: Annotated[Text, shown("NAME")] = "gp"
     """gp (default), tpe, random, qmc, nsgaii, or an Optuna class."""
     scheduler: Annotated[SchedulerName | RaysName, shown("NAME")] = "asha-promote"
-    """asha-promote (default), asha, hyperband, median, pbt, fifo."""
+    """asha-promote (default), asha, pbt, fifo."""
     learn_from: Annotated[Texts, shown("SWEEP..."), Traits(example=("earlier",))] = ()
     """Begin near the best trials of sweeps, CSV files, optuna:, mlflow:."""
     grace: Annotated[Positive | None, shown("N")] = None

@@ -94,13 +94,10 @@ class Sweep:
         held = self.scheduler.get_state()["_held"]
         return dict(zip(self._names(held), held.values(), strict=True))
 
-    def scores(self) -> list[dict[int, dict[str, float]]]:
+    def scores(self) -> dict[int, dict[str, float]]:
         """The scores of halving without what breaks ties."""
-        brackets = self.scheduler.get_state()["_scores"]
-        return [
-            {rung: {self._names([n])[0]: s[0] for n, s in scores.items()} for rung, scores in rungs.items()}
-            for rungs in brackets
-        ]
+        rungs = self.scheduler.get_state()["_scores"]
+        return {rung: {self._names([n])[0]: s[0] for n, s in scores.items()} for rung, scores in rungs.items()}
 
     def after_a_resume(self) -> Sweep:
         """The sweep, resumed from what is kept of it."""

@@ -186,9 +186,9 @@ def test_several_objectives_come_from_the_searcher(storage: Path) -> None:
 
 
 def test_options_count_with_a_searcher_as_arguments_do(storage: Path) -> None:
-    usual = SweepOptions(scheduler="median", num_samples=3, storage=storage, device="cpu")
+    usual = SweepOptions(scheduler="fifo", num_samples=3, storage=storage, device="cpu")
     searcher: Any = build_tuner(PLAIN, usual, search_alg=OptunaSearch())
-    assert (searcher.plan.options.scheduler, searcher.plan.num_samples) == ("median", 3)
+    assert (searcher.plan.options.scheduler, searcher.plan.num_samples) == ("fifo", 3)
     with pytest.raises(SweepError, match="and search='tpe' both say what proposes the trials; give one"):
         build_tuner(PLAIN, replace(usual, search="tpe"), search_alg=OptunaSearch())
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from gaudi_tune.define.options import RAYS_POPULATION, SchedulerName
 from gaudi_tune.sweep.policies.schedulers.fifo import Fifo
 from gaudi_tune.sweep.policies.schedulers.given import GivenPopulation, GivenScheduler
-from gaudi_tune.sweep.policies.schedulers.halving import Hyperband, PromotingHalving, SuccessiveHalving
-from gaudi_tune.sweep.policies.schedulers.median import MedianRule
+from gaudi_tune.sweep.policies.schedulers.halving import PromotingHalving, SuccessiveHalving
 from gaudi_tune.sweep.policies.schedulers.population import Population
 from gaudi_tune.sweep.policies.schedulers.scheduler import Scheduler
 
 SCHEDULERS: dict[SchedulerName, type[Scheduler]] = {
     "asha": SuccessiveHalving,
     "asha-promote": PromotingHalving,
-    "hyperband": Hyperband,
-    "median": MedianRule,
     "pbt": Population,
     "fifo": Fifo,
 }

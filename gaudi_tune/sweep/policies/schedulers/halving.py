@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -87,7 +86,7 @@ class SuccessiveHalving(Scheduler):
     has_rungs = True
     takes_objectives = True
     _snapshot_attributes: ClassVar[Mapping[str, str]] = {
-        "_bracket": "_bracket",
+        "_added": "_added",
         "_at": "_last_progress",
         "_scores": "_scores",
         "_held": "_held_rungs",
@@ -95,41 +94,27 @@ class SuccessiveHalving(Scheduler):
     }
 
     def __init__(self, budget: Budget, objectives: Sequence[Objective], space: SearchSpace) -> None:
-        """Open the brackets."""
+        """Begin without any trial."""
         super().__init__(budget, objectives, space)
-        self._shares = self.bracket_shares(budget)
         self._share = SHARES.get(budget.reduction, f"1/{budget.reduction}")
-        self._bracket: dict[int, int] = {}
-        """The bracket of each trial, in the order in which they were added."""
-        self._bracket_sizes = Counter[int]()
-        """How many trials each bracket has."""
+        self._added: set[int] = set()
+        """The trials that were added."""
         self._last_progress: dict[int, int] = {}
         """Epochs or steps of each trial's last report."""
-        self._scores: list[dict[int, dict[int, Score]]] = [
-            {rung: {} for rung in budget.rungs()[bracket:]} for bracket in range(len(self._shares))
-        ]
-        """For each bracket and rung, the scores of the trials that reached it."""
+        self._scores: dict[int, dict[int, Score]] = {rung_step: {} for rung_step in budget.rungs()}
+        """For each rung, the scores of the trials that reached it."""
         self._held_rungs: dict[int, int] = {}
         """The rung at which a trial waits; if weak trials are stopped, that of a trial that has yet to end."""
         self._promoted: list[int] = []
         """Paused trials that are to continue."""
         self._rungs = self._make_rungs()
-        """For each bracket and rung, the ranking of the same scores."""
-
-    @classmethod
-    def bracket_shares(cls, budget: Budget) -> list[float]:
-        """Return the share of trials that each bracket gets. A trial of bracket *b* is first compared at rung *b*."""
-        return [1.0]
+        """For each rung, the ranking of the same scores."""
 
     @override
     def trial_added(self, number: int) -> None:
-        """Give the trial the bracket furthest behind its share."""
-        if number not in self._bracket:
-            total = len(self._bracket) + 1
-            deficits = [share * total - self._bracket_sizes[bracket] for bracket, share in enumerate(self._shares)]
-            self._bracket[number] = deficits.index(max(deficits))
-            self._bracket_sizes[self._bracket[number]] += 1
-        elif not self.pauses and number in self._held_rungs:  # it was to end when the sweep was interrupted
+        """Note the trial."""
+        self._added.add(number)
+        if not self.pauses and number in self._held_rungs:  # it was to end when the sweep was interrupted
             self._decide_again(number)
 
     @override
@@ -143,7 +128,7 @@ class SuccessiveHalving(Scheduler):
         rung_step = self._rung_reached(trial.number, report.step, is_first_report=report.count == 1)
         if rung_step is None:
             return CONTINUE
-        rung = self._rungs[self._bracket[trial.number]][rung_step]
+        rung = self._rungs[rung_step]
         rung.add(trial.number, score)
         decision = self._decide_at(rung, rung_step, state, report)
         if decision != CONTINUE:
@@ -186,11 +171,10 @@ class SuccessiveHalving(Scheduler):
     def set_state(self, state: dict[str, Any]) -> None:
         """Take what :meth:`get_state` returned."""
         super().set_state(state)
-        self._bracket_sizes, self._rungs = Counter(self._bracket.values()), self._make_rungs()
+        self._rungs = self._make_rungs()
 
-    def _make_rungs(self) -> Sequence[Mapping[int, Rung]]:
-        count = len(self._objectives)
-        return [{rung_step: Rung(scores, count) for rung_step, scores in bracket.items()} for bracket in self._scores]
+    def _make_rungs(self) -> Mapping[int, Rung]:
+        return {rung_step: Rung(scores, len(self._objectives)) for rung_step, scores in self._scores.items()}
 
     def _rung_reached(self, number: int, progress: int, *, is_first_report: bool) -> int | None:
         """Return the rung that the trial has reached since its last report, the highest of several.
@@ -201,25 +185,7 @@ class SuccessiveHalving(Scheduler):
         start = 0 if is_first_report else progress - self._budget.between_reports
         last_progress = self._last_progress.get(number, start)
         self._last_progress[number] = max(last_progress, progress)
-        rungs = self._scores[self._bracket[number]]
-        return max((rung_step for rung_step in rungs if last_progress < rung_step <= progress), default=None)
-
-
-class Hyperband(SuccessiveHalving):
-    """ASHA with several brackets, whose trials are first compared at different rungs."""
-
-    @classmethod
-    @override
-    def bracket_shares(cls, budget: Budget) -> list[float]:
-        """Return the share of trials that each bracket gets; the trials of the last are never stopped.
-
-        Hyperband (Li et al., 2018) gives each bracket about the same number of epochs: of brackets 0 to *s*, bracket
-        *b* has a number of trials in proportion to r**(s - b) / (s - b + 1), where *r* is the reduction.
-        """
-        last_bracket = len(budget.rungs())
-        distances = range(last_bracket, -1, -1)  # s - b of the formula
-        weights = [budget.reduction**distance / (distance + 1) for distance in distances]
-        return [weight / sum(weights) for weight in weights]
+        return max((rung_step for rung_step in self._scores if last_progress < rung_step <= progress), default=None)
 
 
 class PromotingHalving(SuccessiveHalving):
@@ -253,7 +219,7 @@ class PromotingHalving(SuccessiveHalving):
 
     @override
     def trial_added(self, number: int) -> None:
-        """Give the trial a bracket."""
+        """Note the trial."""
         super().trial_added(number)
         self._has_changed = True
 
@@ -279,9 +245,7 @@ class PromotingHalving(SuccessiveHalving):
         if self._has_changed or self._num_trials != state.num_trials:  # this is asked many times between two reports
             self._has_changed, self._num_trials = False, state.num_trials
             for rung_step in reversed(self._budget.rungs()):
-                for bracket in self._rungs:
-                    if rung_step in bracket:
-                        self._promote_from(bracket[rung_step], rung_step, state)
+                self._promote_from(self._rungs[rung_step], rung_step, state)
         return [number for number in self._promoted if state.trials[number].status != "running"]
 
     @override
@@ -297,7 +261,7 @@ class PromotingHalving(SuccessiveHalving):
 
     def _has_all_trials(self, state: SweepState) -> bool:
         """Whether no new trial is to come."""
-        return len(self._bracket) >= state.num_trials
+        return len(self._added) >= state.num_trials
 
     def _n_promotable(self, rung: Rung, state: SweepState) -> int:
         """Return how many trials of a rung may continue to the next."""

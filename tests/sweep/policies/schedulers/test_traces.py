@@ -25,8 +25,6 @@ TWO = ("val_accuracy", "train_s:min")
 SWEEPS: dict[str, dict[str, Any]] = {
     "asha-promote": {},
     "asha": {},
-    "hyperband": {},
-    "median": {},
     "fifo": {},
     "asha-promote, two objectives": {"objectives": TWO},
     "asha, two objectives": {"objectives": TWO},
