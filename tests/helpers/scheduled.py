@@ -91,7 +91,7 @@ class Sweep:
 
     def held(self) -> dict[str, int]:
         """The trials that wait, and the rungs at which they do."""
-        held = self.scheduler.get_state()["_held"]
+        held = self.scheduler.get_state()["_held_rungs"]
         return dict(zip(self._names(held), held.values(), strict=True))
 
     def scores(self) -> dict[int, dict[str, float]]:

@@ -85,13 +85,7 @@ class SuccessiveHalving(Scheduler):
 
     has_rungs = True
     takes_objectives = True
-    _snapshot_attributes: ClassVar[Mapping[str, str]] = {
-        "_added": "_added",
-        "_at": "_last_progress",
-        "_scores": "_scores",
-        "_held": "_held_rungs",
-        "_next": "_promoted",
-    }
+    kept: ClassVar[Sequence[str]] = ("_added", "_last_progress", "_scores", "_held_rungs", "_promoted")
 
     def __init__(self, budget: Budget, objectives: Sequence[Objective], space: SearchSpace) -> None:
         """Begin without any trial."""

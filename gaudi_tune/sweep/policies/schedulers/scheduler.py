@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gaudi_tune.define.budget import Budget
@@ -49,8 +48,8 @@ class Scheduler:
     """Whether trials take over the weights of others while they train, with other hyperparameters. Then good trials
     pause, too, and any trial may need an earlier checkpoint of another."""
 
-    _snapshot_attributes: ClassVar[Mapping[str, str]] = {}
-    """The attributes that a sweep's snapshots have, by their names there; their values are plain data."""
+    kept: ClassVar[Sequence[str]] = ()
+    """The attributes that a resumed sweep must know; their values are plain data."""
 
     def __init__(self, budget: Budget, objectives: Sequence[Objective], space: SearchSpace) -> None:
         """Begin without any trial.
@@ -97,10 +96,9 @@ class Scheduler:
 
     def get_state(self) -> dict[str, Any]:
         """Return what a resumed sweep must know. It is not copied, so the caller must write it at once."""
-        return {key: getattr(self, attribute) for key, attribute in self._snapshot_attributes.items()}
+        return {name: getattr(self, name) for name in self.kept}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take what :meth:`get_state` returned, before the trials are added again."""
-        state = copy.deepcopy({key: state[key] for key in self._snapshot_attributes})
-        for key, attribute in self._snapshot_attributes.items():
-            setattr(self, attribute, state[key])
+        for name in self.kept:
+            setattr(self, name, state[name])
