@@ -24,7 +24,7 @@ from gaudi_tune.sweep.record.ranking import RankedTrials
 from gaudi_tune.sweep.record.state_log import TRIALS
 from gaudi_tune.sweep.record.trial_state import SavedCheckpoint, TrialState
 
-VERSION = 9
+VERSION = 10
 """The version of a snapshot's layout; raise it with every change that an older snapshot does not fit."""
 
 
