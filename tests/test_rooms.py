@@ -41,7 +41,7 @@ BUDGETS = {
     "data": 1658,
     "storage": 441,
     "recipes": 1233,
-    "training": 663,
+    "training": 664,
     "devices": 1018,
     "base": 553,
     "private": 1238,

@@ -151,7 +151,7 @@ def _classifier(config: BertConfig, labels: list[str]) -> PreTrainedModel:
         if hasattr(encoder, name):
             setattr(encoder, name, config.dropout)
     model: PreTrainedModel = AutoModelForSequenceClassification.from_pretrained(
-        config.model, config=encoder, dtype=torch.float32
+        config.model, config=encoder, torch_dtype=torch.float32
     )
     return model
 

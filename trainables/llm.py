@@ -198,7 +198,7 @@ def load_model(
     if not (folder / "adapter_config.json").is_file():
         raise FileNotFoundError(f"no checkpoint in {folder}: adapter_config.json is missing")
     source = base or PeftConfig.from_pretrained(str(folder)).base_model_name_or_path
-    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(source, dtype="auto"), folder)
+    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(source, torch_dtype="auto"), folder)
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
     return (model.merge_and_unload() if merge else model).eval(), tokenizer
 
@@ -307,7 +307,7 @@ def _base(model: str, dtype: str, device: torch.device | str) -> PreTrainedModel
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     precision = torch.bfloat16 if dtype == "bf16" else torch.float32
-    base: PreTrainedModel = AutoModelForCausalLM.from_pretrained(model, dtype=precision)
+    base: PreTrainedModel = AutoModelForCausalLM.from_pretrained(model, torch_dtype=precision)
     base.config.use_cache = False
     return base.requires_grad_(False).to(device)
 

@@ -76,7 +76,7 @@ def _write_bert(folder: Path, sentences: Path) -> None:
         (json.loads(line)["text"] for line in lines), vocab_size=VOCABULARY_SIZE, show_progress=False
     )
     wordpiece.save_model(str(folder))
-    tokenizer = BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=64)
+    tokenizer = BertTokenizerFast.from_pretrained(folder, model_max_length=64)
     tokenizer.save_pretrained(folder)
     logging.disable_progress_bar()
     config = BertConfig(

@@ -23,7 +23,8 @@ def fresh_start(seed: int) -> None:
     """
     seed_everything(seed)
     torch.set_default_dtype(torch.float32)
-    torch.set_default_device(None)
+    if torch.empty(0).device.type != "cpu":  # after None, torch 2.7 fails to say which device is the default
+        torch.set_default_device(None)
     torch.set_grad_enabled(True)
     torch.set_anomaly_enabled(False)
     torch.set_flush_denormal(False)

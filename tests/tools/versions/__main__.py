@@ -56,7 +56,7 @@ COMBINATIONS = (
     *(Versions(f"ray-2.{minor}", "3.11", (f"ray==2.{minor}.*",)) for minor in range(54, 60)),
     Versions("optuna", "3.11", ("optuna==4.5.*",)),
     Versions("mlflow", "3.11", ("mlflow==3.5.0", "sqlalchemy<2.1")),  # SQLAlchemy 2.1 has lost a name that it imports
-    Versions("trainers", "3.11", ("transformers==5.0.*", "lightning==2.4.*")),
+    Versions("trainers", "3.11", ("transformers==4.55.*", "datasets==3.0.*", "lightning==2.4.*")),
     Versions("gaudi-1.22", "3.10", ("torch==2.7.*",)),
     Versions("gaudi-1.24", "3.12", ("torch==2.11.*",)),
     Versions("constraints", "3.13"),
