@@ -118,7 +118,8 @@ def printed_by(*arguments: str, status: int = 0) -> Any:
 def driven(tmp_path_factory: pytest.TempPathFactory) -> Driven:
     folder = tmp_path_factory.mktemp("driven")
     (folder / "my.py").write_text(SCRIPT)
-    plan = start(folder, "--dry-run", "--device", "cpu").communicate()[0]
+    place = ("--storage", str(folder / "results"))
+    plan = printed_by("run", str(folder / "my.py"), "--dry-run", "--device", "cpu", *place)
     sweep = start(folder, "--device", "cpu", "--name", "first", "--num-samples", "4", "--epochs", "30")
     try:
         PageClient(page_of(sweep, folder)).until(lambda page: page.with_status("running"))
@@ -139,8 +140,7 @@ def driven(tmp_path_factory: pytest.TempPathFactory) -> Driven:
         page.until(lambda page: any(trial["params"]["lr"] == 0.01 for trial in page.trials.values()))
         assert "learning_curves" in page.head["pictures"]
         picture = got(f"{address}picture/learning_curves")[1]
-        storage = str(folder / "results")
-        while_it_ran = {"ls": printed_by("ls", storage), "show": printed_by("show", "first", "--storage", storage)}
+        while_it_ran = {"ls": printed_by("ls", place[1]), "show": printed_by("show", "first", *place)}
         unchanged = unchanged_at(address)
         answers.append(page.ask(**REQUESTS[-1]))
         printed = sweep.communicate()[0]
@@ -148,7 +148,7 @@ def driven(tmp_path_factory: pytest.TempPathFactory) -> Driven:
         sweep.kill()
     assert sweep.returncode == 0, (folder / "errors").read_text()
     return Driven(
-        folder, json.loads(plan), interrupted, while_it_ran, news, picture, unchanged, answers, refused,
+        folder, plan, interrupted, while_it_ran, news, picture, unchanged, answers, refused,
         json.loads(printed),
     )  # fmt: skip
 
