@@ -56,8 +56,6 @@ print(json.dumps(found))
 """
 HALVES = {1: ("versions", "tests", "recipe"), 2: ("versions", "networks", "turnaround")}
 """The parts of each command."""
-HALF_S = 500
-"""What a command may take on a GPU, with the ends of parts that are late."""
 END_S = 10
 """How long a part may take to end after each of three signals."""
 
