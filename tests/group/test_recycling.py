@@ -90,7 +90,7 @@ time.sleep(300)
 
 def test_a_group_whose_trials_leave_memory_behind_or_that_is_to_have_other_devices_is_replaced(tmp_path: Path) -> None:
     """It begins while the module is still being reset: the first workers do not get it."""
-    of_four = {"HABANA_STAND_IN_MODULES": "4", "HABANA_STAND_IN_MEMORY_GB": "2"}
+    of_four = {"HABANA_STAND_IN_MODULES": "4", "HABANA_STAND_IN_MEMORY_GB": "2", "HABANA_STAND_IN_BUSY_S": "12"}
     with start(HOLD, tmp_path, HLS_MODULE_ID="0", **of_four) as before:
         assert before.stdout is not None
         assert before.stdout.readline() == "have it\n"
