@@ -124,6 +124,7 @@ def split(folder: Path, store: ObjectStore) -> int:
     """Let two machines believe that they have a sweep, and return the number of problems."""
     first, second = (make_sweep(folder, store, name) for name in ("cache-1", "cache-2"))
     second.tracking_uri = first.tracking_uri
+    second.orders = first.orders  # where a resumed sweep's trials still say that they live
     first.start()
     try:
         assert first.wait_for_all(0.0), first.printed
