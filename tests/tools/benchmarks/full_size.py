@@ -192,10 +192,10 @@ class ByHand:
 
 
 class Figures:
-    """What the rounds of each loop took."""
+    """What the rounds of each loop took. Speed is counted in ``unit``, of which a batch has so many."""
 
-    def __init__(self, batch: int, steps: int) -> None:
-        self.batch, self.steps = batch, steps
+    def __init__(self, batch: int, steps: int, unit: str = "samples") -> None:
+        self.batch, self.steps, self.speed = batch, steps, f"{unit}_per_s"
         self.rounds: dict[str, list[dict[str, float | None]]] = defaultdict(list)
 
     @contextmanager
@@ -209,7 +209,7 @@ class Figures:
             synchronize()
             wall_s = time.perf_counter() - wall_s
         figures = {
-            "samples_per_s": self.batch * self.steps / wall_s,
+            self.speed: self.batch * self.steps / wall_s,
             "host_ms": 1e3 * cpu_s / self.steps,
             "utilisation": statistics.mean(readings) if readings else None,
         }
@@ -221,9 +221,9 @@ class Figures:
         for way, rounds in self.rounds.items():
             columns = {name: [figures[name] for figures in rounds[1:]] for name in rounds[0]}
             found[way] = {name: median(values) for name, values in columns.items()}
-        speed = {way: figures["samples_per_s"] for way, figures in found.items()}
-        ratios = {"ratio": "by_hand", "ratio_card": "for_card"}
-        return {**found, **{name: round(speed["shared"] / speed[other], 3) for name, other in ratios.items()}}
+        speed = {way: figures[self.speed] for way, figures in found.items()}
+        ratios = {"by_hand": "ratio", "for_card": "ratio_card"}
+        return {**found, **{ratios[way]: round(speed["shared"] / speed[way], 3) for way in speed if way in ratios}}
 
 
 def median(values: list[float | None]) -> float | None:
@@ -256,10 +256,12 @@ class InTurn:
 
     folder = Path()
 
-    def __init__(self, others: Mapping[str, ByHand], figures: Figures) -> None:
+    def __init__(self, others: Mapping[str, Any], figures: Figures) -> None:
         self.others, self.figures = others, figures
+        self.first: dict[str, Any] = {}
 
     def report(self, metrics: Mapping[str, Any], save: Callable[..., None] | None) -> None:
+        self.first = self.first or dict(metrics)
         for way, other in self.others.items():
             with self.figures.measured(way):
                 other.train(self.figures.steps)
