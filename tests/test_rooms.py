@@ -30,21 +30,21 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
     "cli": 877,
     "on_ray": 2691,
-    "plan": 1004,
+    "plan": 996,
     "sweep.policies": 804,
     "sweep.search": 1160,
-    "show": 3276,
+    "show": 3227,
     "sweep.record": 1316,
-    "define": 1411,
+    "define": 1410,
     "group": 1854,
     "integrations": 151,
-    "data": 1658,
+    "data": 1656,
     "storage": 441,
     "recipes": 1233,
     "training": 664,
     "devices": 1018,
     "base": 553,
-    "private": 1238,
+    "private": 1210,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""

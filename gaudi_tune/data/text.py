@@ -266,17 +266,13 @@ def written(value: Any, column: str, kind: str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | dict | bytes | tuple):
-        raise ValueError(f"has {column}={_shortened(repr(value))}: {kind} must be a string or a number")
+        raise ValueError(f"has {column}={shown(repr(value), VALUE_SHOWN)}: {kind} must be a string or a number")
     text = str(value)
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"has {column}={_shortened(ascii(text))}: half a character is no text ({error})") from error
+        raise ValueError(f"has {column}={shown(text, VALUE_SHOWN)}: half a character is no text ({error})") from error
     return text
-
-
-def _shortened(value: str) -> str:
-    return value if len(value) <= VALUE_SHOWN else f"{value[:VALUE_SHOWN]}…"
 
 
 def tables_of(data: str, columns: Sequence[str]) -> tuple[dict[str, list[Table]], list[str]]:

@@ -201,12 +201,10 @@ class StorageOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TrackingOptions:
-    """The log of runs and of the best model."""
+    """The log of runs, and who hears of the end."""
 
     tracking_uri: Annotated[Text | None, shown("ADDRESS"), NOT_KEPT] = None
     """Default: $MLFLOW_TRACKING_URI, or a local store."""
-    register: Annotated[AnyText | None, shown("NAME"), MAY_CHANGE] = None
-    """Register the best model in MLflow under this name."""
     notify: Annotated[Text | None, shown("URL"), NOT_KEPT] = field(default=None, repr=False)
     """Webhook to post the end or the failure of the sweep to."""
 
