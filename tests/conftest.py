@@ -33,8 +33,9 @@ STARTERS = {"ray_here": "workers", "team": "processes", "server": "processes"}
 """The marks that fixtures give: that of Ray, of an S3 store, of PostgreSQL, and of MLflow's server."""
 STARTS_A_PROCESS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
 """Python's audit events."""
-MAY_START = ("git", "hl-smi", "fc-list")
-"""Programs that quick tests may start: they end at once. matplotlib lists a machine's fonts with the last."""
+MAY_START = ("git", "hl-smi", "fc-list", "lscpu", "ldconfig")
+"""Programs that quick tests may start: they end at once. fc-list lists matplotlib's fonts, lscpu torch 2.7's
+cores, ldconfig the libraries of an early scikit-learn or SciPy."""
 quick_test: str | None = None
 """The quick test that runs in this process."""
 

@@ -55,7 +55,7 @@ def train_with_peft(
 ) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
     """Train a trial for so many steps an epoch. Return the losses of each epoch, and the adapter's weights."""
     fresh_start(config.seed)
-    base = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32)
+    base = AutoModelForCausalLM.from_pretrained(config.model, torch_dtype=torch.float32)
     lora = LoraConfig(
         r=config.rank, lora_alpha=int(2 * config.rank), target_modules="all-linear", task_type="CAUSAL_LM"
     )
