@@ -8,6 +8,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/library.h>
+#include <torch/version.h>
 #include <unistd.h>
 
 #include <future>
@@ -16,13 +17,23 @@
 
 #include "_device.hpp"
 
+// The type that torch means by "hpu": in 2.7 Intel's own, later the one with this name. Which accelerator there is, torch
+// asks the hooks of the latter: with hooks of Intel's type, its wheel for CUDA finds two and fails.
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 8
+#define TYPE HPU
+#define AUTOCAST AutocastHPU
+#else
+#define TYPE PrivateUse1
+#define AUTOCAST AutocastPrivateUse1
+#endif
+
 namespace {
 
 using at::Tensor;
 using c10::DeviceType;
 using c10::IValue;
 
-const c10::Device kDevice(DeviceType::PrivateUse1, 0);
+const c10::Device kDevice(DeviceType::TYPE, 0);
 
 // ---- Who uses the device must have a module. Python acquires it, and writes why not into the text.
 
@@ -70,10 +81,10 @@ void check_type(at::ScalarType type) {
 }
 
 Tensor laid_out_as(const Tensor& other, c10::Storage memory, c10::DispatchKey key) {
-  if (key == c10::DispatchKey::PrivateUse1) check_type(other.scalar_type());
+  if (key == c10::DispatchKey::TYPE) check_type(other.scalar_type());
   auto keys = c10::DispatchKeySet(key);
   // As a tensor of Intel's has: with it a parameter that is moved to the device stays the same parameter.
-  if (key == c10::DispatchKey::PrivateUse1) keys = keys | c10::DispatchKeySet(c10::BackendComponent::HPUBit);
+  if (key == c10::DispatchKey::TYPE) keys = keys | c10::DispatchKeySet(c10::BackendComponent::HPUBit);
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(memory), keys, other.dtype());
   auto* made = tensor.unsafeGetTensorImpl();
   made->set_sizes_and_strides(other.sizes(), other.strides(), other.storage_offset());
@@ -81,7 +92,7 @@ Tensor laid_out_as(const Tensor& other, c10::Storage memory, c10::DispatchKey ke
 }
 
 Tensor on_host(const Tensor& tensor) {
-  if (tensor.device().type() != DeviceType::PrivateUse1) return tensor;
+  if (tensor.device().type() != DeviceType::TYPE) return tensor;
   return laid_out_as(tensor, sharing(tensor.storage(), c10::kCPU), c10::DispatchKey::CPU);
 }
 
@@ -99,7 +110,7 @@ IValue with_tensors(const IValue& value, const Change& change) {
 void in_hccl(IValue& value) {  // hccl's group knows tensors of HPUs only; on the host gloo does its work
   auto group = value.toCustomClass<c10d::ProcessGroup>();
   auto twin = c10::make_intrusive<c10d::ProcessGroup>(group->getRank(), group->getSize());
-  twin->setBackend(DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, group->getBackend(DeviceType::PrivateUse1));
+  twin->setBackend(DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, group->getBackend(DeviceType::TYPE));
   value = IValue(twin);
 }
 
@@ -138,7 +149,7 @@ void compute(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
     if (value.isCustomClass() && name() == "reduce_op") check_reduction(value);
     const bool may_be_mixed = value.isList() && name() == "indices";  // x[...] takes those of the CPU, too
     value = with_tensors(value, [&](const Tensor& tensor) {
-      const bool mixes = tensor.device().type() != DeviceType::PrivateUse1;
+      const bool mixes = tensor.device().type() != DeviceType::TYPE;
       TORCH_CHECK(!mixes || tensor.dim() == 0 || may_be_mixed, "Expected all tensors to be on the same device, but ", schema.name(),
                   " got one on ", tensor.device(), " and others on hpu:0");
       if (mixes) return tensor;
@@ -164,8 +175,8 @@ void compute(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
         if (tensor.is_same(host)) return device;
       for (const auto& [device, host] : shared)
         if (tensor.storage().is_alias_of(host.storage()))
-          return laid_out_as(tensor, device.storage(), c10::DispatchKey::PrivateUse1);
-      return laid_out_as(tensor, sharing(tensor.storage(), kDevice), c10::DispatchKey::PrivateUse1);
+          return laid_out_as(tensor, device.storage(), c10::DispatchKey::TYPE);
+      return laid_out_as(tensor, sharing(tensor.storage(), kDevice), c10::DispatchKey::TYPE);
     });
 }
 
@@ -220,11 +231,11 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
 
 template <c10::ScalarType type>
 void cast(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
-  c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::DispatchKey::AutocastPrivateUse1);
-  const auto wanted = type == at::kFloat ? type : at::autocast::get_autocast_dtype(DeviceType::PrivateUse1);
+  c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::DispatchKey::AUTOCAST);
+  const auto wanted = type == at::kFloat ? type : at::autocast::get_autocast_dtype(DeviceType::TYPE);
   for (auto i = stack->size() - operation.schema().arguments().size(); i < stack->size(); ++i)
     (*stack)[i] = with_tensors((*stack)[i], [&](const Tensor& tensor) {
-      return at::autocast::cached_cast(wanted, tensor, DeviceType::PrivateUse1);
+      return at::autocast::cached_cast(wanted, tensor, DeviceType::TYPE);
     });
   operation.callBoxed(stack);
 }
@@ -257,10 +268,16 @@ struct Pinned final : c10::Allocator {  // memory of the host that the bridge as
   void copy_data(void* to, const void* from, size_t size) const override { default_copy_data(to, from, size); }
 } pinned;
 
-struct Guard final : c10::impl::NoOpDeviceGuardImpl<DeviceType::PrivateUse1> {
+struct Guard final : c10::impl::DeviceGuardImplInterface {
+  DeviceType type() const override { return kDevice.type(); }
   c10::Device getDevice() const override { return kDevice; }
   c10::Device exchangeDevice(c10::Device) const override { return kDevice; }
+  void setDevice(c10::Device) const override {}
+  void uncheckedSetDevice(c10::Device) const noexcept override {}
+  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  void destroyEvent(void*, c10::DeviceIndex) const noexcept override {}
   c10::Stream getStream(c10::Device) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, kDevice); }
+  c10::Stream getNewStream(c10::Device device, int) const override { return getStream(device); }
   c10::Stream exchangeStream(c10::Stream) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, kDevice); }
   void record(void**, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {}
   void block(void*, const c10::Stream&) const override {}
@@ -287,16 +304,16 @@ struct Hooks final : at::PrivateUse1HooksInterface {  // backward asks them whic
   }
 } hooks;
 
-REGISTER_ALLOCATOR(DeviceType::PrivateUse1, &allocator);
-C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
+REGISTER_ALLOCATOR(DeviceType::TYPE, &allocator);
+C10_REGISTER_GUARD_IMPL(TYPE, Guard);
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
+TORCH_LIBRARY_IMPL(_, TYPE, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&compute>());
 }
 
 void record_stream(Tensor&, c10::Stream) {}  // the stand-in's queues have done all they were given
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+TORCH_LIBRARY_IMPL(aten, TYPE, library) {
   library.impl("_copy_from", copy_from);
   library.impl("record_stream", record_stream);
   library.impl("mse_loss", torch::CppFunction::makeFromBoxedFunction<&compute>());  // its usual way here warns
@@ -307,11 +324,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("convolution_backward_overrideable", convolution_backward);
 }
 
-TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) {
+TORCH_LIBRARY_IMPL(_, AUTOCAST, library) {
   library.fallback(torch::CppFunction::makeFallthrough());
 }
 
-TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, library) {
+TORCH_LIBRARY_IMPL(aten, AUTOCAST, library) {
   // From the bridge's lists (hpu_ops/autocast_helpers.h), which are not those of a GPU.
   for (const auto* name : {"addmm", "baddbmm", "bmm", "conv1d", "conv2d", "conv3d", "dot", "dropout", "layer_norm",
                            "linear", "log_softmax.int", "matmul", "mean", "mean.dim", "mm", "mul.Tensor", "mv",
@@ -326,7 +343,7 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, library) {
 
 // Intel's bridge has kernels of many tensors at once. Otherwise torch would take one tensor after the other.
 void take_many_at_once() {
-  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::TYPE, __FILE__, __LINE__);
   for (const auto& name : c10::Dispatcher::singleton().getAllOpNames())
     if (device::starts_with(name.name, "aten::_foreach_")) {
       const auto own = name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
@@ -343,7 +360,7 @@ extern "C" void start(Acquire function, device::Settings settings) {
     void process(const c10::Warning&) override {}
   } silent;  // torch has kernels of its own, which ask the group's backend; gloo's takes no tensors of a device
   c10::WarningUtils::WarningHandlerGuard guard(&silent);
-  static torch::Library collectives(torch::Library::IMPL, "c10d", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  static torch::Library collectives(torch::Library::IMPL, "c10d", c10::DispatchKey::TYPE, __FILE__, __LINE__);
   for (const auto* name : {"_allgather_base_", "_reduce_scatter_base_", "allgather_", "allgather_into_tensor_coalesced_",
                            "allreduce_", "allreduce_coalesced_", "alltoall_", "alltoall_base_", "barrier", "broadcast_",
                            "gather_", "recv_", "recv_any_source_", "reduce_", "reduce_scatter_",
