@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -44,6 +45,8 @@ RETRY_AFTER_S = 2.0
 TRIES_PER_WARNING = 30
 """Tries from one warning to the next."""
 DISK_FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT}
+DISK_FULL_TEXTS = re.compile(r"^\[enforce fail at inline_container\.cc:\d+\] \. unexpected pos |\(os error 28\)$")
+"""What torch and safetensors say of a full disk where they open the file themselves, without an error of the system."""
 
 T = TypeVar("T")
 
@@ -137,6 +140,8 @@ def is_disk_full(error: BaseException | None) -> bool:
     """Whether a full disk or an exceeded quota caused an error. Its causes count too: torch wraps such errors."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS:
+            return True
+        if not isinstance(error, OSError) and DISK_FULL_TEXTS.search(str(error)):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -46,4 +46,9 @@ def test_a_full_disk_is_seen_through_torchs_error() -> None:
     with suppress(OSError), Path("/dev/full").open("wb") as file, pytest.raises(RuntimeError) as raised:
         torch.save({"weights": torch.ones(500_000)}, file)
     assert is_disk_full(raised.value)
+    with pytest.raises(RuntimeError) as raised:
+        torch.save({"weights": torch.ones(500_000)}, "/dev/full")
+    assert is_disk_full(raised.value)
+    # As safetensors raises it, which would put a file in the place of the device.
+    assert is_disk_full(ValueError("Error while serializing: I/O error: No space left on device (os error 28)"))
     assert not is_disk_full(RuntimeError("no space left on device"))
