@@ -1,4 +1,4 @@
-"""Checking the places to which a sweep writes: its folder and its tracking store.
+"""Checking the places to which a sweep writes: its folder, its tracking store and the model registry.
 
 The checks only read. What cannot work raises a SweepError.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.options import SweepOptions
-from gaudi_tune.show.trackers.store import STORE_URI, check_tracking, database_file
+from gaudi_tune.show.trackers.store import STORE_URI, check_registry, check_tracking, database_file
 
 LOCKED_FOR_S = 5.0
 """How long a check waits for a database that another process writes to."""
@@ -26,6 +26,14 @@ def check_places(experiment: Experiment, options: SweepOptions, uri: str, name: 
     if options.resume is not None:
         _check_writable(storage / name, f"--resume {options.resume}")
     check_store(uri, experiment.name)
+    if options.register is None:
+        return
+    if experiment.predictor is None:
+        raise SweepError(
+            f"--register {options.register}: the experiment {experiment.name} has no model to register, since it does "
+            f"not say how to predict; give it a predictor (docs/own-model.md), or leave the option out"
+        )
+    check_registry(uri, options.register)
 
 
 def _check_writable(folder: Path, option: str) -> None:

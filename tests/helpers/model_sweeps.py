@@ -31,7 +31,7 @@ class Sweep:
     """A sweep whose trials 1 and 2 have the same checkpoint, and whose outbox has both."""
 
     def __init__(self, uri: str, storage: Path, name: str, experiment: Experiment, checkpoint: Path) -> None:
-        options = SweepOptions(storage=storage, name=name, tracking_uri=uri)
+        options = SweepOptions(storage=storage, name=name, tracking_uri=uri, register=f"model of {name}")
         self.plan, self.client = make_plan(experiment, options), MlflowClient(uri)
         for number in (1, 2):
             shutil.copytree(checkpoint, self.checkpoint(number))
@@ -56,6 +56,7 @@ class Sweep:
             metric="score",
             value=values_of(number, EPOCHS)["score"],
             step=EPOCHS,
+            register=self.plan.options.register,
         )
 
     def end(self, number: int) -> str:
@@ -70,7 +71,8 @@ class Sweep:
 
     def load_line(self, number: int) -> str | None:
         """How that trial's model is loaded."""
-        return load_line(self.outbox.ids, str(self.checkpoint(number)), self.plan.tracking_uri)
+        uri, name = self.plan.tracking_uri, self.plan.options.register
+        return load_line(self.outbox.ids, str(self.checkpoint(number)), uri, name)
 
     def run(self, trial: str = SWEEP) -> Run:
         return self.client.get_run(self.outbox.ids[trial])

@@ -20,6 +20,19 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> MlflowClient:
     return MlflowClient(f"sqlite:///{tmp_path_factory.mktemp('store') / 'mlflow.db'}")
 
 
+@pytest.mark.parametrize("name", ["a/b", "a:b", "", ".."])
+def test_a_name_that_the_registry_would_refuse_is_refused_beforehand(client: MlflowClient, name: str) -> None:
+    """MLflow refuses "" in each version, and the others from 3.11 on."""
+    internals.validate_model_name("bert-best")
+    try:
+        internals.validate_model_name(name)
+    except MlflowException:
+        with pytest.raises(MlflowException):
+            client.create_registered_model(name)
+    else:
+        assert client.create_registered_model(name).name == name
+
+
 def test_a_store_says_in_these_words_that_a_run_was_deleted(client: MlflowClient) -> None:
     run = client.create_run(client.create_experiment("of runs")).info.run_id
     client.delete_run(run)
@@ -54,6 +67,7 @@ def test_a_new_store_is_logged_by_this_logger(
 def test_mlflows_pages_know_these_tags() -> None:
     assert internals.MLFLOW_PARENT_RUN_ID == "mlflow.parentRunId"
     assert GIT_COMMIT == MLFLOW_GIT_COMMIT
+    assert internals.MLFLOW_MODEL_VERSIONS == "mlflow.modelVersions"
 
 
 @pytest.mark.parametrize("name", [internals.DATABASE_LOGGER, internals.PYFUNC_LOGGER])

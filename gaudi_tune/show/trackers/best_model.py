@@ -1,8 +1,9 @@
-"""The best trial's model as an MLflow model, which loads and predicts on raw input."""
+"""The best trial's model as an MLflow model, which loads and predicts on raw input, and its place in the registry."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import logging
 import pkgutil
 import re
@@ -13,14 +14,15 @@ from functools import partial
 from pathlib import Path
 
 from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Metric, RunTag
+from mlflow.exceptions import MlflowException
 from mlflow.models import Model
 from mlflow.tracking import MlflowClient
 from packaging.version import Version
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.private.mlflow import PYFUNC_LOGGER
+from gaudi_tune.private.mlflow import MLFLOW_MODEL_VERSIONS, PYFUNC_LOGGER
 from gaudi_tune.show.trackers.child import ChildError, call_in_child
-from gaudi_tune.show.trackers.model_line import checkpoint_name
+from gaudi_tune.show.trackers.model_line import ALIAS, checkpoint_name
 from gaudi_tune.show.trackers.records import SWEEP, LogModel, trial_in
 from gaudi_tune.training import prediction
 from gaudi_tune.training.checkpoint import copy_to_predict
@@ -73,6 +75,8 @@ def log_best_model(client: MlflowClient, ids: dict[str, str], record: LogModel) 
             client.set_logged_model_tags(earlier_model.model_id, {BEST: "false"})
     client.set_logged_model_tags(model.model_id, {BEST: "true"})
     _link(client, model, sweep_run, record)
+    if record.register is not None:
+        ids[f"version of {checkpoint} in {record.register}"] = _register(client, model, record.register, record)
     ids[f"model of {checkpoint}"] = model.model_id
 
 
@@ -129,6 +133,31 @@ def _link(client: MlflowClient, model: LoggedModel, sweep_run: str, record: LogM
             metric = Metric(reported.key, reported.value, reported.timestamp, reported.step, model.model_id)
             client.log_batch(trial_run, metrics=[metric])
     client.log_batch(sweep_run, tags=[RunTag("best_model", f"models:/{model.model_id}")])
+
+
+def _register(client: MlflowClient, model: LoggedModel, name: str, record: LogModel) -> str:
+    """Give the model a version in the registry if it has none, move the alias to it, and return it."""
+    # Not models:/<id>: MLflow's SQL store would look for the id in this process's current store.
+    source = model.artifact_location
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    run_versions = client.search_model_versions(f"run_id = '{model.source_run_id}'")
+    model_versions = [version for version in run_versions if version.source == source]
+    version = next((version for version in model_versions if version.name == name), None)
+    if version is None:
+        tags = {"sweep": record.sweep, "trial": trial_in(record.run), record.metric: str(record.value)}
+        version = client.create_model_version(
+            name, source, run_id=model.source_run_id, tags=tags, model_id=model.model_id
+        )
+        model_versions.append(version)
+    client.set_registered_model_alias(name, ALIAS, version.version)
+    # MLflow's page of a model looks for its versions in this tag.
+    versions = [{"name": version.name, "version": version.version} for version in model_versions]
+    client.set_logged_model_tags(model.model_id, {MLFLOW_MODEL_VERSIONS: json.dumps(versions)})
+    return str(version.version)
 
 
 def requirement(package: str) -> str:

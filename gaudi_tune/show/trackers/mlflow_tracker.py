@@ -79,7 +79,7 @@ class MlflowTracker:
         """Return a line of Python that loads the best trial's model from MLflow; None if MLflow does not have it."""
         if self._sender is None or self._checkpoint is None:
             return None
-        return load_line(self._sender.ids, self._checkpoint, self._plan.tracking_uri)
+        return load_line(self._sender.ids, self._checkpoint, self._plan.tracking_uri, self._plan.options.register)
 
     def show(self, event: events.Event, state: SweepState) -> None:
         """Write the records of an event to the outbox."""
@@ -337,6 +337,7 @@ class MlflowTracker:
                 metric=accepted_name(plan.experiment.metric),
                 value=saved["value"],
                 step=saved[plan.budget.unit],
+                register=plan.options.register,
             )
         )
 

@@ -6,14 +6,21 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+ALIAS = "best"
+"""The alias in the registry of the version that was registered last."""
 
-def load_line(ids: Mapping[str, str], checkpoint: str, tracking_uri: str) -> str | None:
+
+def load_line(ids: Mapping[str, str], checkpoint: str, tracking_uri: str, register: str | None) -> str | None:
     """Return a line of Python that loads a model from MLflow; None if MLflow does not have it."""
-    model = ids.get(f"model of {checkpoint_name(checkpoint)}")
+    name = checkpoint_name(checkpoint)
+    model, version = ids.get(f"model of {name}"), ids.get(f"version of {name} in {register}")
     if model is None:
         return None
-    store, source = json.dumps(tracking_uri), json.dumps(f"models:/{model}")  # JSON's quotes are valid in Python
-    return f"import mlflow; mlflow.set_tracking_uri({store}); model = mlflow.pyfunc.load_model({source})"
+    address, note = model, ""
+    if version:
+        address, note = f"{register}/{version}", f"  # also models:/{register}@{ALIAS}"
+    store, source = json.dumps(tracking_uri), json.dumps(f"models:/{address}")  # JSON's quotes are valid in Python
+    return f"import mlflow; mlflow.set_tracking_uri({store}); model = mlflow.pyfunc.load_model({source}){note}"
 
 
 def checkpoint_name(checkpoint: str) -> str:

@@ -119,6 +119,8 @@ class LogModel(Record):
     value: float
     """The value of the metric at the checkpoint."""
     step: int
+    register: str | None
+    """The name in the model registry; None if the model is not registered."""
 
 
 KINDS: dict[str, type[Record]] = {

@@ -128,6 +128,32 @@ def check_tracking(uri: str, experiment: str) -> None:
         )
 
 
+def check_registry(uri: str, name: str) -> None:
+    """Check that the model registry accepts versions of a model of this name.
+
+    If the model exists on a server, this writes a tag to it: other users than its creator may only read it.
+    """
+    from mlflow.exceptions import MlflowException
+    from mlflow.tracking import MlflowClient
+
+    from gaudi_tune.private.mlflow import validate_model_name
+
+    try:
+        validate_model_name(name)
+    except MlflowException as error:
+        raise SweepError(
+            f"--register {name}: MLflow does not take this name ({str(error).rstrip('.')}); give one without '/' and "
+            f"':', not empty, that is no path such as '..'"
+        ) from error
+    with _without_retries(f"--register {name}", f"change the registered model {name!r}"):
+        try:
+            if uri.startswith("http"):
+                MlflowClient(uri).set_registered_model_tag(name, LOGGED_BY, "gaudi-tune")
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":  # the sweep makes it at its end
+                raise
+
+
 @contextmanager
 def _without_retries(option: str, action: str) -> Iterator[None]:
     """Let MLflow's requests fail at once if nobody answers, instead of repeating them for minutes.

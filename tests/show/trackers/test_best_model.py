@@ -22,11 +22,17 @@ from mlflow.entities import LoggedModelStatus
 
 from experiments.tune_bert import EXPERIMENT as BERT
 from experiments.tune_resnet18 import EXPERIMENT as RESNET
+from gaudi_tune import SweepOptions
+from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.files import DELIVERED_FILE
+from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.trackers.best_model import FOLDER, requirement
 from gaudi_tune.show.trackers.outbox import Outbox
+from gaudi_tune.sweep.record.sweep_file import write_sweep_file
 from tests.helpers.deliveries import EPOCHS, TRIALS, count_delivered, values_of
+from tests.helpers.earlier_sweeps import options_of_sweep
 from tests.helpers.model_sweeps import Sweep, make_checkpoint
+from tests.helpers.quadratic import QUADRATIC
 
 pytestmark = pytest.mark.processes  # a model is made in one
 BEFORE = """
@@ -65,7 +71,7 @@ def sweep(store: str, storage: Path, request: pytest.FixtureRequest, checkpoints
     return Sweep(store, storage, request.node.name, BERT, checkpoints["bert"])
 
 
-def test_it_is_found_from_both_runs(sweep: Sweep) -> None:
+def test_it_is_found_from_both_runs_and_in_the_registry(sweep: Sweep) -> None:
     with mlflow.start_run(experiment_id="0") as of_user:
         sweep.end(1)
         assert mlflow.active_run() == of_user
@@ -80,6 +86,9 @@ def test_it_is_found_from_both_runs(sweep: Sweep) -> None:
     assert [(metric.key, metric.value, metric.step) for metric in model.metrics] == [
         ("score", values_of(1, EPOCHS)["score"], EPOCHS)
     ]
+    version = sweep.client.get_model_version_by_alias(f"model of {sweep.plan.name}", "best")
+    assert version.source == model.artifact_location
+    assert (version.tags["sweep"], version.tags["score"]) == (sweep.plan.name, str(values_of(1, EPOCHS)["score"]))
     assert not (sweep.plan.folder / FOLDER).exists()
 
 
@@ -97,6 +106,7 @@ def test_it_is_there_once_however_often_it_is_delivered(sweep: Sweep) -> None:
     assert counts == {"trials": TRIALS, "values": TRIALS * EPOCHS * 2, "missing": 0, "doubled": 0, "doubled_runs": 0}
     (model,) = sweep.models()
     assert sweep.outputs() == sweep.outputs("001") == [model.model_id]
+    assert len(sweep.client.search_model_versions(f"name = 'model of {sweep.plan.name}'")) == 1
     assert len(sweep.client.get_metric_history(sweep.run("001").info.run_id, "score")) == EPOCHS
 
 
@@ -107,7 +117,11 @@ def test_a_new_best_takes_the_place_of_the_old_one(sweep: Sweep) -> None:
     assert (old.tags["trial"], old.tags["best"]) == ("001", "false")
     assert (new.tags["trial"], new.tags["best"]) == ("002", "true")
     assert sweep.run().data.tags["best_model"] == f"models:/{new.model_id}"
-    assert f'"models:/{new.model_id}")' in str(sweep.load_line(2))
+    version = sweep.client.get_model_version_by_alias(f"model of {sweep.plan.name}", "best")
+    assert (str(version.version), version.source) == ("2", new.artifact_location)
+    line = sweep.load_line(2)
+    assert line is not None
+    assert f'"models:/model of {sweep.plan.name}/2")' in line
 
 
 def test_a_checkpoint_that_no_model_can_be_made_of_blocks_nothing(
@@ -199,8 +213,30 @@ def test_a_package_installed_under_another_name_is_left_to_pip() -> None:
     assert requirement("gaudi-tune-has-no-such-package") == "gaudi-tune-has-no-such-package"
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("", r"--register : MLflow does not take this name"), ("a/b", "--register a/b: .*give one without '/' and ':'")],
+)
+def test_a_name_that_mlflow_refuses_is_said_before_anything_starts(name: str, says: str, storage: Path) -> None:
+    with pytest.raises(SweepError, match=says):
+        make_plan(BERT, SweepOptions(storage=storage, register=name))
+
+
+def test_an_experiment_that_does_not_predict_has_nothing_to_register(storage: Path) -> None:
+    with pytest.raises(SweepError, match="--register digits: the experiment quadratic has no model to register"):
+        make_plan(QUADRATIC, SweepOptions(storage=storage, register="digits"))
+
+
 def test_a_predictor_that_nobody_else_could_import_is_an_error() -> None:
     unnamed: tuple[Any, ...] = (lambda folder: None, partial(print))
     for wrong in unnamed:
         with pytest.raises(ValueError, match="predictor must be a function of a module that others can import"):
             replace(BERT, predictor=wrong)
+
+
+def test_a_resumed_sweep_keeps_the_name_unless_given_another(sweep: Sweep) -> None:
+    sweep.outbox.close()
+    write_sweep_file(sweep.plan)
+    resumed, uri = SweepOptions(storage=sweep.plan.folder.parent, resume=sweep.plan.name), sweep.plan.tracking_uri
+    assert options_of_sweep("bert", resumed, uri).register == f"model of {sweep.plan.name}"
+    assert options_of_sweep("bert", replace(resumed, register="other"), uri).register == "other"

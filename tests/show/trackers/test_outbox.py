@@ -116,7 +116,7 @@ RECORDS_OF_EACH_KIND = [
     LogDocument(run=SWEEP, time_ms=6, name="summary.json", content={"best": None}),
     LogModel(
         run="001", time_ms=7, sweep="s", checkpoint="/results/s/trial-001/checkpoint_000000", loaded_by="a.b:c",
-        params={}, metric="score", value=0.5, step=3,
+        params={}, metric="score", value=0.5, step=3, register=None,
     ),
 ]  # fmt: skip
 

@@ -24,7 +24,7 @@ from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.show.trackers.delivery import Sender
 from gaudi_tune.show.trackers.mlflow_runs import LONG_PARAMS, MAX_PARAM
 from gaudi_tune.show.trackers.records import SWEEP, BeginRun, LogFiles, Update
-from gaudi_tune.show.trackers.store import check_tracking
+from gaudi_tune.show.trackers.store import check_registry, check_tracking
 from tests.helpers.deliveries import check_delivered, deliver, free_port, outbox_in, records_of
 from tests.helpers.model_sweeps import Sweep, make_checkpoint
 from tests.helpers.team_server import PASSWORDS, TeamServer, sign_in, wait_until
@@ -62,7 +62,7 @@ def test_a_sweep_arrives_and_its_checkpoint_is_on_s3(
     assert not capsys.readouterr().out, "MLflow prints into the sweep's own lines"
 
 
-def test_a_user_who_may_read_loads_the_best_model(
+def test_the_best_model_is_registered_and_a_user_who_may_read_loads_it(
     team: TeamServer, tmp_path: Path, small_trial: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = make_checkpoint(BERT, small_trial, tmp_path)
@@ -70,10 +70,19 @@ def test_a_user_who_may_read_loads_the_best_model(
     sweep.end(1)
     sweep.end(2)
     assert [model.tags["best"] for model in sweep.models()] == ["false", "true"]
+    check_registry(team.uri, "model of texts")
     sign_in(monkeypatch, "guest", PASSWORDS["guest"])
+    check_registry(team.uri, "one that is not there yet")
+    with pytest.raises(SweepError, match=r"--register model of texts: .*'guest' change .* \(HTTP 403\).*EDIT"):
+        check_registry(team.uri, "model of texts")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", team.uri)
-    model = mlflow.pyfunc.load_model(f"models:/{sweep.models()[1].model_id}")
+    model = mlflow.pyfunc.load_model("models:/model of texts@best")
     assert model.predict(["any text", "another"])["prediction"].notna().all()
+    assert 'load_model("models:/model of texts/2")' in str(sweep.load_line(2))
+    sign_in(monkeypatch, "admin", team.setting("MLFLOW_AUTH_ADMIN_PASSWORD"))
+    team.grant("guest", "EDIT", "model of texts", kind="registered_model")
+    sign_in(monkeypatch, "guest", PASSWORDS["guest"])
+    check_registry(team.uri, "model of texts")
 
 
 def test_a_wrong_password_is_said_before_a_sweep(team: TeamServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
 
 def plan_in(storage: Path, **changes: Any) -> Plan:
     options = SweepOptions(
-        name="sweep", storage=storage, num_samples=8, seed=7, tracking_uri=STORE, time_budget=30.0,
+        name="sweep", storage=storage, num_samples=8, seed=7, register="digits", tracking_uri=STORE, time_budget=30.0,
         target=0.9, retries=5,
     )  # fmt: skip
     plan = Plan(
@@ -91,9 +91,9 @@ def resumed(folder: Path, **changes: Any) -> SweepOptions:
 def test_it_keeps_what_it_began_with_and_takes_the_rest_from_the_command_line(folder: Path) -> None:
     options = resumed(folder, add_trials=3, time_budget=5.0, retries=1)
     assert (options.name, options.seed, options.num_samples) == ("sweep", 7, 11)
-    assert (options.time_budget, options.retries) == (5.0, 1)
-    kept = resumed(folder)
-    assert (kept.time_budget, kept.target, kept.retries) == (30.0, 0.9, 5)
+    assert (options.time_budget, options.retries, options.register) == (5.0, 1, "digits")
+    kept = resumed(folder, register="other")
+    assert (kept.register, kept.time_budget, kept.target, kept.retries) == ("other", 30.0, 0.9, 5)
     assert resumed(folder, retries=3).retries == 3, "the usual value was given"
     assert STORE not in (folder / SWEEP_FILE).read_text()
 

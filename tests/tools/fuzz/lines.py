@@ -20,7 +20,7 @@ DECIMALS = {"time_budget": "1.5", "target": "0.25", "hang_minutes": "30.5", "che
 TEXTS = {
     "recipe": "full", "device": "cpu", "grow": "auto", "scheduler": "asha", "search": "tpe", "name": "mine",
     "objectives": "loss:min", "settings": "lr=0.01", "data": "data.csv", "model": "model", "baseline": "earlier",
-    "learn_from": "earlier", "storage": "results", "tracking_uri": "sqlite:///mlflow.db",
+    "learn_from": "earlier", "storage": "results", "tracking_uri": "sqlite:///mlflow.db", "register": "best",
     "notify": "http://localhost/hook", "address": "localhost:1", "checkpoint_budget": "10GB", "config": "sweep.toml",
     "resume": "earlier", "add_trials": "2",
 }  # fmt: skip
@@ -139,7 +139,7 @@ def places(random: Random, place: Path) -> Input:
     path = folder if folder.startswith(("/", "~", "s3", "file")) or not folder else str(place / folder)
     option, text = "storage", path
     if random.random() < 0.5:
-        option = random.choice(("name", "resume", "baseline", "learn_from", "config", "data", "model"))
+        option = random.choice(("name", "resume", "baseline", "learn_from", "config", "data", "model", "register"))
         numbered = [f"earlier:{number}" for number in ("1", "99", "x", "-1", "0")]
         text = random.choice((path, path, changed_text("earlier", random), random.choice(numbered), "..", "/"))
     results = [] if option == "storage" else ["--storage", str(place / "results")]
