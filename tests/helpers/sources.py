@@ -36,7 +36,7 @@ from trainables.resnet_network import build_resnet
 from trainables.vit import network_of
 from trainables.vit_network import build_vit
 
-EPOCHS, STEPS_PER_EPOCH = 2, 5
+EPOCHS, STEPS_PER_EPOCH = 3, 7
 STEPS = EPOCHS * STEPS_PER_EPOCH
 WIDTH, HEADS, INNER, PATCH, LAYERS, SIDE = 8, 2, 16, 4, 2, 3
 """The authors' ViT, made small: 3 by 3 patches of 4 pixels."""
