@@ -29,13 +29,13 @@ FLOORS = (
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
     "cli": 877,
-    "on_ray": 2691,
-    "plan": 996,
-    "sweep.policies": 738,
+    "on_ray": 2708,
+    "plan": 1004,
+    "sweep.policies": 741,
     "sweep.search": 1160,
-    "show": 3227,
+    "show": 3276,
     "sweep.record": 1316,
-    "define": 1410,
+    "define": 1411,
     "group": 1853,
     "integrations": 151,
     "data": 1656,
@@ -43,8 +43,8 @@ BUDGETS = {
     "recipes": 1233,
     "training": 664,
     "devices": 1018,
-    "base": 553,
-    "private": 1210,
+    "base": 557,
+    "private": 1214,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""

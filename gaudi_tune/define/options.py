@@ -42,7 +42,7 @@ SEEDS = 2**32
 """How many seeds there are, from 0."""
 MOST_PER_DEVICE = 100
 """The most trials that may share a device: Ray counts devices in steps of 0.0001."""
-SchedulerName: TypeAlias = Literal["asha-promote", "asha", "pbt", "fifo"]
+SchedulerName: TypeAlias = Literal["asha-promote", "asha", "hyperband", "median", "pbt", "fifo"]
 RAYS, RAYS_POPULATION = "ray.", "ray.population."
 """What the names of objects of Ray Tune begin with, such as ``ray.ASHAScheduler``, and those of its populations."""
 OnResume: TypeAlias = Literal["kept", "kept unless given", "as given"]
@@ -130,7 +130,7 @@ class SearchOptions:
     search: Annotated[Text, shown("NAME")] = "gp"
     """gp (default), tpe, random, qmc, nsgaii, or an Optuna class."""
     scheduler: Annotated[SchedulerName | RaysName, shown("NAME")] = "asha-promote"
-    """asha-promote (default), asha, pbt, fifo."""
+    """asha-promote (default), asha, hyperband, median, pbt, fifo."""
     learn_from: Annotated[Texts, shown("SWEEP..."), Traits(example=("earlier",))] = ()
     """Begin near the best trials of sweeps, CSV files, optuna:, mlflow:."""
     grace: Annotated[Positive | None, shown("N")] = None
@@ -201,10 +201,12 @@ class StorageOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TrackingOptions:
-    """The log of runs, and who hears of the end."""
+    """The log of runs and of the best model."""
 
     tracking_uri: Annotated[Text | None, shown("ADDRESS"), NOT_KEPT] = None
     """Default: $MLFLOW_TRACKING_URI, or a local store."""
+    register: Annotated[AnyText | None, shown("NAME"), MAY_CHANGE] = None
+    """Register the best model in MLflow under this name."""
     notify: Annotated[Text | None, shown("URL"), NOT_KEPT] = field(default=None, repr=False)
     """Webhook to post the end or the failure of the sweep to."""
 

@@ -204,6 +204,7 @@ def test_objectives_take_the_place_of_the_experiments_metric(storage: Path) -> N
         ({"objectives": ("val_loss", "val_loss:max")}, "val_loss val_loss:max: name one to 3 metrics, each once"),
         ({"objectives": ("a:max", "b:max", "c:max", "d:max")}, "name one to 3 metrics, each once"),
         ({"objectives": ("val_accuracy", "val_loss"), "scheduler": "pbt"}, "--scheduler pbt compares trials by one"),
+        ({"objectives": ("val_accuracy", "val_loss"), "scheduler": "median"}, "take asha, asha-promote or fifo"),
     ],
 )
 def test_objectives_that_cannot_be(changes: dict[str, Any], message: str, storage: Path) -> None:

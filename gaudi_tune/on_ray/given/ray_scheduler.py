@@ -1,4 +1,5 @@
-"""A scheduler of Ray's own behind the sweep's: the object that the user gave, or that of ``--scheduler pbt``.
+"""A scheduler of Ray's own behind the sweep's: the object that the user gave, or that of ``--scheduler pbt``,
+``hyperband`` or ``median``.
 
 Ray's class for population-based training waits for checkpoints and starts clones in ways private to Tune. A class of
 this project would need more of Tune's private names than Ray's does: a save that can be waited for, a pause without a
@@ -11,7 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ray.tune.experiment import Trial
-from ray.tune.schedulers import HyperBandScheduler, PopulationBasedTraining, TrialScheduler
+from ray.tune.schedulers import (
+    AsyncHyperBandScheduler,
+    HyperBandScheduler,
+    MedianStoppingRule,
+    PopulationBasedTraining,
+    TrialScheduler,
+)  # fmt: skip
 from typing_extensions import override
 
 from gaudi_tune.base import names
@@ -182,5 +189,16 @@ def ray_scheduler_of(plan: Plan, policy: Scheduler) -> TrialScheduler | None:
             perturbation_interval=plan.budget.exchange_every(),
             custom_explore_fn=policy.explore,
         )
+    if not isinstance(policy, GivenScheduler):
+        return None
+    budget, rungs = plan.budget, plan.budget.rungs()
+    grace = rungs[0] if rungs else budget.total
+    if plan.options.scheduler == "hyperband":
+        return AsyncHyperBandScheduler(
+            time_attr=budget.axis, max_t=budget.total, grace_period=grace, reduction_factor=budget.reduction,
+            brackets=len(rungs) + 1,  # trials of the last one are compared with no other
+        )  # fmt: skip
+    if plan.options.scheduler == "median":
+        return MedianStoppingRule(time_attr=budget.axis, grace_period=grace)
     given: TrialScheduler | None = plan.objects.scheduler
-    return given if isinstance(policy, GivenScheduler) else None
+    return given

@@ -17,10 +17,11 @@ from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.place import Place
 from gaudi_tune.define.budget import Budget
-from gaudi_tune.define.options import RAYS, SweepOptions
+from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.find import Devices
 from gaudi_tune.sweep.policies.schedulers.factory import scheduler_kind
+from gaudi_tune.sweep.policies.schedulers.given import GivenScheduler
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
 from gaudi_tune.training.trial_config import PlainConfig, TrialConfig
@@ -310,7 +311,7 @@ def _obstacle(options: SweepOptions, budget: Budget, devices: Devices) -> str:
     """Return what in the options or the devices rules out that trials grow; "" if nothing does."""
     if scheduler_kind(options.scheduler).clones:
         return f"--scheduler {options.scheduler} needs all that train at the same time to train alike"
-    if options.scheduler.startswith(RAYS):
+    if issubclass(scheduler_kind(options.scheduler), GivenScheduler):
         return "Ray's scheduler does not say which trials are about to continue"
     if options.trials_per_device > 1:
         return f"--trials-per-device {options.trials_per_device} shares devices, and a trial grows by whole ones"

@@ -87,7 +87,7 @@ class Kind:
 
 KINDS: dict[str, Kind] = {
     "default": Kind(),
-    **{f"scheduler {name}": Kind(options={"scheduler": name}) for name in ("asha", "fifo")},
+    **{f"scheduler {name}": Kind(options={"scheduler": name}) for name in ("asha", "hyperband", "median", "fifo")},
     **{f"search {name}": Kind(options={"search": name}) for name in ("random", "tpe", "qmc", "nsgaii")},
     **{f"saves {how}": Kind(Curve(saves=how)) for how in ("third", "better", "never")},
     "saves third, fifo": Kind(Curve(saves="third"), {"scheduler": "fifo"}),

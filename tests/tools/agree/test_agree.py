@@ -19,6 +19,8 @@ from tests.tools.agree.truth import Truth
         ("saves third, fifo", 0, 0),
         ("baseline, confirmation, nan", 0, 0),
         ("default", 0, 1),
+        ("scheduler hyperband", 0, 1),
+        ("scheduler median", 0, 0),
         ("pbt, saves third", 0, 0),
         ("pbt, counts nothing", 0, 0),
         ("counts in every second report, default", 11, 0),  # a trial continues before a report that does not say it

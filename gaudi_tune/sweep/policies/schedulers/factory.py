@@ -12,6 +12,8 @@ from gaudi_tune.sweep.policies.schedulers.scheduler import Scheduler
 SCHEDULERS: dict[SchedulerName, type[Scheduler]] = {
     "asha": SuccessiveHalving,
     "asha-promote": PromotingHalving,
+    "hyperband": GivenScheduler,
+    "median": GivenScheduler,
     "pbt": Population,
     "fifo": Fifo,
 }

@@ -1,4 +1,4 @@
-"""Schedulers of Ray Tune that the user gave: what the plan and the sweep must know of them."""
+"""Schedulers of Ray Tune, given as an object or by name: what the plan and the sweep must know of them."""
 
 from __future__ import annotations
 
