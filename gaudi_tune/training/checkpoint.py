@@ -33,8 +33,9 @@ def write_state(directory: Path, state: dict[str, Any]) -> None:
     """
     import torch
 
-    with atomic_write(directory / STATE_FILE) as partial:
-        torch.save(_on_host(state), partial)
+    # Given a path, torch does not say that the disk is full.
+    with atomic_write(directory / STATE_FILE) as partial, partial.open("wb") as file:
+        torch.save(_on_host(state), file)
 
 
 def _on_host(value: Any) -> Any:
