@@ -82,6 +82,7 @@ def main(tracking_uri: str, folder: str, reopened: str) -> None:
     """Deliver the outbox in a folder until the sweep's process, whose socket is the standard input, says to close."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # they are for the sweep's process, which says what follows
+    os.nice(10)  # what trains comes first
     warnings.simplefilter("ignore")  # of libraries that load the model: they would stand beside the sweep's result
     control = socket.socket(fileno=os.dup(0))
     sender = Sender(tracking_uri, Outbox(Path(folder), reopened=bool(int(reopened))))
