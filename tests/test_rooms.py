@@ -33,7 +33,7 @@ BUDGETS = {
     "plan": 1004,
     "sweep.policies": 741,
     "sweep.search": 1160,
-    "show": 3276,
+    "show": 3277,
     "sweep.record": 1316,
     "define": 1411,
     "group": 1853,
