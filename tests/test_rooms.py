@@ -43,7 +43,7 @@ BUDGETS = {
     "recipes": 1233,
     "training": 664,
     "devices": 1018,
-    "base": 557,
+    "base": 555,
     "private": 1214,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room

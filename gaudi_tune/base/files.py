@@ -139,9 +139,7 @@ def retry_while_disk_is_full(write: Callable[[], T], description: str) -> T:
 def is_disk_full(error: BaseException | None) -> bool:
     """Whether a full disk or an exceeded quota caused an error. Its causes count too: torch wraps such errors."""
     while error is not None:
-        if isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS:
-            return True
-        if not isinstance(error, OSError) and DISK_FULL_TEXTS.search(str(error)):
+        if (isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS) or DISK_FULL_TEXTS.search(str(error)):
             return True
         error = error.__cause__ or error.__context__
     return False

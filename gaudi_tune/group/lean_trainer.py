@@ -32,8 +32,8 @@ LEAVE_WITHIN_S = 75
 
 
 def lean_trainer(spec: WorkerGroupSpec, name: str, **hooks: Any) -> LeanTorchTrainer:
-    """Return the TorchTrainer of a group. ``hooks`` are the arguments by which a LeanTorchTrainer tells of its workers,
-    and is told."""
+    """Return the TorchTrainer of a group. ``hooks`` are ``when_placed``, ``when_started`` and ``ending``, as
+    LeanTorchTrainer takes them."""
     ray_train.synchronize_on_demand()
     orders_ranks = spec.device.has_numbers and not spec.device.is_gpu_to_ray  # Ray Train orders them by GPU itself
     return LeanTorchTrainer(

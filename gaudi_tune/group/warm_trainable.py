@@ -349,7 +349,7 @@ class WarmTrainable(tune.Trainable):
         self._begin(self.trial_config)
         self._choose_checkpoint(Path(checkpoint_dir), self.iteration)
         if Path(checkpoint_dir).parent.name != self.trial_name:
-            # It goes on as a clone of another one, whose reports after this checkpoint it makes anew.
+            # It goes on as a clone of another one, whose reports after this checkpoint it makes again.
             drop_between(self._trial_folder)
             set_iteration(self, self._saved_at - self._saved_behind)
 

@@ -33,7 +33,7 @@ def write_state(directory: Path, state: dict[str, Any]) -> None:
     """
     import torch
 
-    # Given a path, torch does not say that the disk is full.
+    # Given a path, torch says only in words of its version that the disk is full; a file raises the system's error.
     with atomic_write(directory / STATE_FILE) as partial, partial.open("wb") as file:
         torch.save(_on_host(state), file)
 

@@ -91,7 +91,7 @@ def test_a_private_name_is_one_of_others() -> None:
 def test_a_surface_looks_up_every_private_name() -> None:
     """But for those of Python, and of the modules that say by themselves what is missing (docs/private-parts.md)."""
     looked_up = {name for surface in SURFACES.values() for name in re.findall(r"\w+", surface.needs)}
-    by_themselves = ("accelerate", "lightning", "ipykernel", "ray_objects")
+    by_themselves = ("accelerate", "lightning", "ray_objects")
     missing = {
         f"{file.stem}: {name}"
         for file in PRIVATE.glob("*.py")

@@ -46,17 +46,17 @@ PICTURES = {
     ),
     "importance": (
         "Importance of the hyperparameters",
-        "How much each explains, to a forest, of where trials stand among each other; together 1. {said}A trial "
+        "How much each explains, to a forest, of where trials stand among each other; together 1. {remark}A trial "
         "that was stopped is compared where it stopped, and one that diverged stands last.",
     ),
     "path": (
         "From the baseline to the winner",
         "One change after another, the most promising first, as the forest predicts it; nothing was trained for it. "
-        "{said}The bars hold eight in ten of its trees.",
+        "{remark}The bars hold eight in ten of its trees.",
     ),
     "rungs": (
         "Early and later order",
-        "How well the order of the trials at a report predicts the later one. {said}Chance would keep a third of the "
+        "How well the order of the trials at a report predicts the later one. {remark}Chance would keep a third of the "
         "best.",
     ),
     "timeline": (
@@ -129,8 +129,8 @@ def draw_picture(name: str, view: SweepView) -> Picture | None:
         figure = getattr(figures, name)(view)
         if figure is None:
             return None
-        summary, said = view.summary, figure.layout.meta or ""
-        caption = caption.format(metric=summary["metric"], shares=shares_of(summary["device_seconds"]), said=said)
+        summary, remark = view.summary, figure.layout.meta or ""
+        caption = caption.format(metric=summary["metric"], shares=shares_of(summary["device_seconds"]), remark=remark)
         figure.update_layout(template={"layout": LAYOUT}, title=None, height=figure.layout.height or HEIGHT)
     except figures.NothingToDrawError as reason:
         caption = f"Not there: {reason}."

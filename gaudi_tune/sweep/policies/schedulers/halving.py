@@ -85,7 +85,7 @@ class SuccessiveHalving(Scheduler):
 
     has_rungs = True
     takes_objectives = True
-    kept: ClassVar[Sequence[str]] = ("_added", "_last_progress", "_scores", "_held_rungs", "_promoted")
+    kept_names: ClassVar[Sequence[str]] = ("_added", "_last_progress", "_scores", "_held_rungs", "_promoted")
 
     def __init__(self, budget: Budget, objectives: Sequence[Objective], space: SearchSpace) -> None:
         """Begin without any trial."""

@@ -48,7 +48,7 @@ class Scheduler:
     """Whether trials take over the weights of others while they train, with other hyperparameters. Then good trials
     pause, too, and any trial may need an earlier checkpoint of another."""
 
-    kept: ClassVar[Sequence[str]] = ()
+    kept_names: ClassVar[Sequence[str]] = ()
     """The attributes that a resumed sweep must know; their values are plain data."""
 
     def __init__(self, budget: Budget, objectives: Sequence[Objective], space: SearchSpace) -> None:
@@ -96,9 +96,9 @@ class Scheduler:
 
     def get_state(self) -> dict[str, Any]:
         """Return what a resumed sweep must know. It is not copied, so the caller must write it at once."""
-        return {name: getattr(self, name) for name in self.kept}
+        return {name: getattr(self, name) for name in self.kept_names}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take what :meth:`get_state` returned, before the trials are added again."""
-        for name in self.kept:
+        for name in self.kept_names:
             setattr(self, name, state[name])
