@@ -46,7 +46,7 @@ class RayScheduler(SweepScheduler):
     ) -> None:
         """Take a scheduler of Ray's. The arguments after the plan are those of :class:`SweepScheduler`."""
         super().__init__(policy, *arguments, **named)
-        self.ray, self._axis = ray_scheduler, plan.budget.axis
+        self.ray, self._budget = ray_scheduler, plan.budget
         self._reason = f"by {plan.options.scheduler.rpartition('.')[2]}"
         set_goal(ray_scheduler, plan.objectives[0].name, plan.objectives[0].mode)
         self._added = set[str]()
@@ -77,7 +77,7 @@ class RayScheduler(SweepScheduler):
         self._paused_before = [paused_trial for paused_trial in self._paused_before if paused_trial is not trial]
         if self.policy.clones and report.behind is None:
             return CONTINUE, TrialScheduler.CONTINUE
-        counted = {self._axis: report.step, **result}  # the sweep counts where the train loop does not
+        counted = {self._budget.axis: report.step, **result}  # the sweep counts where the train loop does not
         answer = self.ray.on_trial_result(self._for_ray(tune_controller), trial, counted)
         if answer == TrialScheduler.STOP:
             return Decision("stopped early", self._reason), answer
@@ -115,7 +115,8 @@ class RayScheduler(SweepScheduler):
         """Note that a trial has ended."""
         super().on_trial_complete(tune_controller, trial, result)
         if trial.trial_id in self._added:
-            self.ray.on_trial_complete(self._for_ray(tune_controller), trial, result)
+            counted = {self._budget.axis: self._budget.progress(result), **result}  # as for the reports before
+            self.ray.on_trial_complete(self._for_ray(tune_controller), trial, counted)
 
     @override
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
@@ -158,7 +159,7 @@ class RayScheduler(SweepScheduler):
         state = pbt_states(self.ray).get(trial)
         if state is None:
             return False
-        counts_alike = time_attribute(self.ray) == self._axis
+        counts_alike = time_attribute(self.ray) == self._budget.axis
         return not counts_alike or progress >= state.last_perturbation_time
 
     @override

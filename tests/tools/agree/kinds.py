@@ -98,6 +98,8 @@ KINDS: dict[str, Kind] = {
     "several reports an epoch": Kind(Curve(each=2), {"scheduler": "fifo"}),
     "counts from 0": Kind(Curve(from_0=True)),
     "counts nothing": Kind(Curve(says="none")),
+    "median, counts nothing": Kind(Curve(says="none"), {"scheduler": "median"}),
+    "hyperband, counts nothing": Kind(Curve(says="none"), {"scheduler": "hyperband"}),
     "counts in every second report": Kind(Curve(each=2, says="second"), {"scheduler": "fifo"}),
     "counts in every second report, default": Kind(Curve(each=2, says="second")),
     "counts anew": Kind(Curve(forgets=True), {"same_errors": 0}),
