@@ -38,7 +38,7 @@ BUDGETS = {
     "define": 1411,
     "group": 1853,
     "integrations": 151,
-    "data": 1656,
+    "data": 1659,
     "storage": 441,
     "recipes": 1233,
     "training": 664,

@@ -74,6 +74,20 @@ class LabelledText(NamedTuple):
     label: str
 
 
+class LabelledTexts(list[LabelledText]):
+    """The texts of a split, in the order of the data."""
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each row."""
+        return [row.text for row in self]
+
+    @property
+    def labels(self) -> list[str]:
+        """The name of each row's class."""
+        return [row.label for row in self]
+
+
 def tokenized(config: TextConfig) -> TokenizedData:
     """Return the tokenized data of ``config``. It is tokenized if this node has not done so yet.
 
@@ -103,18 +117,20 @@ def _tokenize(config: TextConfig, folder: Path) -> None:
     tokenizer.model_max_length = config.max_length  # it is saved with the tokenizer, and used in prediction
     sizes: dict[str, int] = {}
     full: list[str] = []
-    for split, all_texts in splits.items():
-        texts = _first_texts(config, split, all_texts, notes)
-        sizes[split] = len(texts)
-        ids, lengths = _open_ids(folder / f"{split}_input_ids.npy", sizes[split], config.max_length)
+    for split, rows in splits.items():
+        used_rows = _first_texts(config, split, rows, notes)
+        sizes[split], texts = len(used_rows), used_rows.texts
+        shape = (sizes[split], config.max_length)
+        ids = np.lib.format.open_memmap(folder / f"{split}_input_ids.npy", mode="w+", dtype=np.int32, shape=shape)
+        lengths = np.empty(sizes[split], dtype=np.int64)
         for start in range(0, sizes[split], TEXTS_AT_A_TIME):
             chunk = slice(start, start + TEXTS_AT_A_TIME)
-            encoded = encode(tokenizer, [row.text for row in texts[chunk]])
+            encoded = encode(tokenizer, texts[chunk])
             ids[chunk], lengths[chunk] = encoded["input_ids"], encoded["attention_mask"].sum(axis=1)
         ids.flush()
         np.save(folder / f"{split}_lengths.npy", lengths)
         class_numbers = {label: number for number, label in enumerate(labels)}
-        classes = np.array([class_numbers[label] for _, label in texts], dtype=np.int64)
+        classes = np.array([class_numbers[label] for label in used_rows.labels], dtype=np.int64)
         np.save(folder / f"{split}_labels.npy", classes)
         if full_rows := int((lengths == config.max_length).sum()):
             full.append(f"{full_rows} of {sizes[split]} texts of {split}")
@@ -125,31 +141,22 @@ def _tokenize(config: TextConfig, folder: Path) -> None:
     tokenizer.save_pretrained(folder / TOKENIZER_FOLDER)
 
 
-def _open_ids(file: Path, texts: int, tokens: int) -> tuple[np.memmap, np.ndarray]:
-    """Return an array on disk for the token ids, and one for the lengths."""
-    ids = np.lib.format.open_memmap(file, mode="w+", dtype=np.int32, shape=(texts, tokens))
-    return ids, np.empty(texts, dtype=np.int64)
-
-
-def _first_texts(
-    config: TextConfig, split: str, texts: Sequence[LabelledText], notes: list[str]
-) -> Sequence[LabelledText]:
+def _first_texts(config: TextConfig, split: str, texts: LabelledTexts, notes: list[str]) -> LabelledTexts:
     """Return as many texts of a split as the configuration uses, and note how many there are."""
     limit = config.train_samples if split == "train" else config.val_samples
-    count = len(texts)
-    if not limit or limit >= count:
+    if not limit or limit >= len(texts):
         return texts
-    _check_classes(config, split, [row.label for row in texts[:limit]], [row.label for row in texts])
-    notes.append(limited("texts", split, limit, count))
-    return texts[:limit]
+    first_texts = LabelledTexts(texts[:limit])
+    _check_classes(config, split, first_texts.labels, texts.labels)
+    notes.append(limited("texts", split, limit, len(texts)))
+    return first_texts
 
 
 def _check_classes(config: TextConfig, split: str, first_labels: list[str], all_labels: list[str]) -> None:
     """Check that the first rows of a split have as many classes as a random sample, since rows may be sorted."""
     class_count, sizes = len(set(first_labels)), np.array([*Counter(all_labels).values()])
-    chances = (
-        1 - (1 - len(first_labels) / len(all_labels)) ** sizes
-    )  # the probability that a random sample has each class
+    # The probability that a random sample has each class.
+    chances = 1 - (1 - len(first_labels) / len(all_labels)) ** sizes
     if class_count < chances.sum() - DEVIATIONS * np.sqrt(chances @ (1 - chances)):
         limit = "train_samples" if split == "train" else "val_samples"
         raise ValueError(
@@ -168,12 +175,12 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> dict[str, np
     return {name: encoded[name] for name in ("input_ids", "attention_mask")}
 
 
-def _load_texts(config: TextConfig) -> tuple[dict[Split, Sequence[LabelledText]], list[str], list[str]]:
+def _load_texts(config: TextConfig) -> tuple[dict[Split, LabelledTexts], list[str], list[str]]:
     """Return the splits (``train``, ``val``, and ``test`` if it is held out), the names of the classes, and remarks."""
     tables, notes = tables_of(config.data, _columns(config))
     notes += _parts_with_equal_rows(config, tables)
     parts = {"train": _labelled(config, tables.get("train", ()))}
-    labels = sorted({row.label for row in parts["train"]})
+    labels = sorted({*parts["train"].labels})
     if len(labels) == 1:
         raise ValueError(
             f"the training texts have one class ({labels[0]}), and there is nothing to tell it from; give two or more"
@@ -187,13 +194,14 @@ def _load_texts(config: TextConfig) -> tuple[dict[Split, Sequence[LabelledText]]
     if config.hold_out and validation == "validation" and "test" in tables:
         try:
             parts["test"] = _labelled(config, tables["test"])
-            if unseen := sorted({row.label for row in parts["test"]} - {*labels}):
+            if unseen := sorted({*parts["test"].labels} - {*labels}):
                 raise ValueError(f"its class {unseen[0]!r} is not in train")
         except ValueError as error:  # such as one without labels, as in many public benchmarks
             parts.pop("test", None)
             notes.append(f"the test part is left aside: {error}")
-    splits, remarks = divided(parts, "texts", hold_out=config.hold_out, class_of=lambda row: row.label)
-    if unseen := sorted({row.label for row in splits["val"]} - {*labels}):
+    rows, remarks = divided(parts, "texts", hold_out=config.hold_out, class_of=lambda row: row.label)
+    splits = {split: LabelledTexts(texts) for split, texts in rows.items()}
+    if unseen := sorted({*splits["val"].labels} - {*labels}):
         raise ValueError(f"classes {unseen} are in the validation split and not in train")
     return splits, labels, [*notes, *remarks]
 
@@ -215,13 +223,13 @@ def _parts_with_equal_rows(config: TextConfig, tables: Mapping[str, Sequence[Tab
             earlier_rows |= {*rows}
 
 
-def _labelled(config: TextConfig, tables: Sequence[Table]) -> list[LabelledText]:
+def _labelled(config: TextConfig, tables: Sequence[Table]) -> LabelledTexts:
     """Return the rows of a split.
 
     Raises:
         ValueError: A table lacks a column, or a row lacks a text or a class that can be used.
     """
-    rows: list[LabelledText] = []
+    rows = LabelledTexts()
     for table in tables:
         columns = [_column(config, table, name) for name in _columns(config)]
         for number, (text, label) in enumerate(zip(*columns, strict=True), 1):
