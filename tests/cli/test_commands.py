@@ -158,18 +158,6 @@ def test_a_script_without_that_experiment_is_an_error(target: str, says: str, sc
 
 
 @pytest.mark.processes
-def test_lists_and_pages_import_nothing_that_takes_seconds(storage: Path) -> None:
-    kept(storage, "done", 0.1, 0.8, num_samples=2, confirm=0)
-    code = (
-        "import sys; from gaudi_tune.cli.commands import main\n"
-        f"for command in (['ls', {str(storage)!r}], ['show', {str(storage / 'done')!r}]): assert main(command) == 0\n"
-        "print(sorted({'mlflow', 'pandas', 'ray', 'scipy', 'sklearn', 'torch'} & set(sys.modules)))"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines()[-1] == "[]"
-
-
-@pytest.mark.processes
 @pytest.mark.parametrize("command", ["-m gaudi_tune ls .", "-m gaudi_tune --help", "my.py --help"])
 def test_a_reader_may_leave(command: str, tmp_path: Path) -> None:
     (tmp_path / "my.py").write_text(SCRIPT + "main(SMALL)\n")

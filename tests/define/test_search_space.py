@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any, cast
@@ -347,17 +346,6 @@ def test_values_of_numpy_are_those_of_python() -> None:
         types = [float, int, bool, int, str, bool]
         assert [{type(value) for value in there} for there in values.values()] == [{kind} for kind in types]
         assert type(space.priors["lr"]) is float
-
-
-@pytest.mark.processes
-def test_ray_is_imported_only_for_its_own_ranges() -> None:
-    code = (
-        "import sys; from gaudi_tune.define.search_space import SearchSpace\n"
-        "from search_spaces.bert import space; SearchSpace(space).names\n"
-        "print(sorted({'ray', 'torch', 'mlflow'} & set(sys.modules)))"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "[]"
 
 
 @EVERY_WAY

@@ -18,7 +18,7 @@ from gaudi_tune.sweep.policies.growth import Growth
 from gaudi_tune.sweep.record.events import Ending, Event, Reported, TrialBegan
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from tests.helpers.simulated_actors import Clock
-from tests.helpers.simulated_groups import REPORT_S, Groups, ImpossibleError
+from tests.helpers.simulated_groups import REPORT_S, Groups
 from tests.helpers.simulated_sweep import simulated_tuner, without_ray
 
 
@@ -109,20 +109,4 @@ def test_a_group_whose_devices_were_taken_goes_on_as_it_began(
 ) -> None:
     monkeypatch.setattr(Growth, "_find_devices", lambda *given: tuple(range(8 - given[-1], 8)))  # perhaps others'
     swept(tmp_path, groups)
-    assert groups.in_vain > 0
-
-
-def test_a_group_on_devices_that_may_not_train_together_ends_the_simulation(
-    tmp_path: Path, groups: Groups, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Growth, "_find_devices", lambda *given: tuple(range(1, 1 + min(7, given[-1]))))
-    with pytest.raises(ImpossibleError, match="not an aligned set"):
-        swept(tmp_path, groups)
-
-
-def test_trials_wait_in_vain_for_devices_of_idle_trial_actors(
-    tmp_path: Path, groups: Groups, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Growth, "trials_wait_for_devices", lambda growth: False)
-    swept(tmp_path, groups, seed=1)
     assert groups.in_vain > 0

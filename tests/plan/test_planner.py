@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,7 @@ from experiments.tune_bert import EXPERIMENT
 from gaudi_tune import Experiment, SweepError, SweepOptions, build_tuner
 from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.objective import Objective
-from gaudi_tune.define.options import COMMAND_LINE_ONLY, PROJECT_ROOT, TRAITS
+from gaudi_tune.define.options import COMMAND_LINE_ONLY, TRAITS
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.plan.apply import choose_recipe
@@ -125,7 +122,6 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
     ("changes", "message"),
     [
         ({"workers_per_trial": 64}, r"--workers-per-trial 64: not possible with \d+ cpu devices; possible here: 1"),
-        ({"device": "hpu"}, "--device hpu: there is no such device here; there is cpu"),
         (
             {"search": "CmaEsSampler"},
             r"CmaEsSampler: this sampler needs a package .* \(No module named 'cmaes'\); install it",
@@ -161,10 +157,6 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
         ),
         ({"address": "127.0.0.1:1"}, "--address 127.0.0.1:1: no Ray cluster answers there"),
         ({"tracking_uri": "nonsense://x"}, "--tracking-uri nonsense://x: no MLflow tracking store answers"),
-        (
-            {"tracking_uri": "http://ada:secret@host:5000"},
-            r"http://\*\*\*: .*must not hold a password or a token: .*; set MLFLOW_TRACKING_USERNAME and",
-        ),
         ({"confirm": 2, "baseline_only": True}, "--confirm 2: --baseline-only has no winner; leave --confirm out"),
         ({"confirm": 2, "scheduler": "pbt"}, "--confirm 2: --scheduler pbt changes hyperparameters"),
         ({"confirm": 1, "num_samples": 1}, "--confirm 1: one trial is the baseline"),
@@ -222,23 +214,6 @@ def test_the_plan_says_which_cluster_it_joins_and_that_others_may_share_it(stora
     )
 
 
-@pytest.mark.processes
-def test_a_dry_run_imports_neither_mlflow_nor_what_draws_and_that_is_small(storage: Path) -> None:
-    code = (
-        "import sys; from gaudi_tune.cli.run import run; from gaudi_tune import SweepOptions\n"
-        "from tests.helpers.quadratic import QUADRATIC; from pathlib import Path\n"
-        f"assert run(QUADRATIC, SweepOptions(storage=Path({str(storage)!r}), dry_run=True), []) == 0\n"
-        "print(sorted({'mlflow', 'plotly'} & set(sys.modules)))\n"
-        "import gaudi_tune.show.pictures.figures; print(sorted({'matplotlib', 'sklearn'} & set(sys.modules)))"
-    )
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{storage.parent}/mlflow.db"}
-    ran = subprocess.run(
-        [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True, env=environment
-    )
-    assert "dry run: all checks passed" in ran.stdout
-    assert ran.stdout.splitlines()[-2:] == ["[]", "[]"]
-
-
 def test_data_and_model_are_checked_once(storage: Path) -> None:
     checked: list[TrialConfig] = []
 
@@ -250,15 +225,8 @@ def test_data_and_model_are_checked_once(storage: Path) -> None:
     assert [vars(config)["batch_size"] for config in checked] == [64]  # the largest that the space has
 
 
-def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:
-    with pytest.raises(
-        SweepError, match=r"no option num_sample \(did you mean num_samples\?\); the options are .*seed, "
-    ):
-        build_tuner(QUADRATIC, num_sample=3)
-
-
 def test_an_unknown_option_names_only_options_that_build_tuner_takes(storage: Path) -> None:
-    with pytest.raises(SweepError) as unknown:
+    with pytest.raises(SweepError, match=r"no option num_sample \(did you mean num_samples\?\); the opt") as unknown:
         build_tuner(QUADRATIC, num_sample=3)
     named = set(str(unknown.value).partition("the options are ")[2].split(", "))
     assert named == {*TRAITS} - {*COMMAND_LINE_ONLY}
@@ -272,14 +240,12 @@ def test_an_unknown_option_names_only_options_that_build_tuner_takes(storage: Pa
     ("changes", "message"),
     [
         ({"scheduler": "pbtt"}, "--scheduler pbtt: must be 'asha-promote', 'asha', .* or 'fifo'"),
-        ({"device": "tpu"}, "--device tpu: must be auto, hpu, cuda, cpu; an NVIDIA GPU is cuda"),
         ({"num_samples": "many"}, "--num-samples many: must be a whole number"),
         ({"objectives": (":min",)}, "metric must be the name of one number .* but got ''"),
         ({"notify": "http://"}, "a webhook's address begins with https:// or http:// and a host"),
         ({"name": 3}, "--name 3: must be a text"),
         ({"learn_from": {"a", "b"}}, r"--learn-from .*: must be a tuple, such as \('earlier',\)"),
         ({"dry_run": "no"}, "--dry-run no: must be True or False"),
-        ({"options": {"epochs": 3}}, "the second argument is a SweepOptions; name the argument"),
         ({"search": "TPESampler(n_ei_candidates=0)", "num_samples": 20}, "this sampler cannot search"),
         ({"settings": {"lr": 0.1}}, r"--set \{'lr': 0.1\}: must be a tuple, such as \('lr=0.1',\)"),
     ],

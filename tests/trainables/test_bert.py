@@ -151,11 +151,6 @@ UNUSABLE: dict[str, tuple[Any, ...]] = {
         {},
         r"a file must be one of .csv, .tsv, .*, .parquet, but this is ''",
     ),
-    "no text column": (
-        lambda p: write_csv(p, "train", [("a", "b")]),
-        {},
-        r"there is no column 'text' in .*train\.csv; the columns are review, stars\.",
-    ),
     "no label column": (
         lambda p: write_csv(p, "train", [("a", "b")]),
         {"text_column": "review"},
@@ -191,11 +186,6 @@ UNUSABLE: dict[str, tuple[Any, ...]] = {
         lambda p: write_csv(p, "train", [("a", "1"), ("c", "0.5")], "text,label"),
         {},
         r"row 2 of .*/train\.csv .* has label=0\.5: a class must be a whole number or a name",
-    ),
-    "list": (
-        lambda p: p.with_suffix(".jsonl").write_text('{"text": "a", "label": ["b"]}\n'),
-        {},
-        r"row 1 of .*\.jsonl .* has label=\['b'\]: a class must be a string or a number",
     ),
     "latin-1": (
         lambda p: p.with_suffix(".csv").write_bytes("text,label\nGrüße,b\n".encode("latin-1")),
@@ -262,6 +252,7 @@ def test_a_model_can_use_as_many_tokens_as_are_allowed_and_no_more(family: str) 
         "max_position_embeddings": 16,
         "pad_token_id": 1,
         "attention_window": 4,
+        "entity_vocab_size": 4,  # luke's own has half a million
     }
     sizes |= {"languages": ["en"], "default_language": "en"} if family == "xmod" else {}
     config = AutoConfig.for_model(family, **sizes)
