@@ -18,6 +18,8 @@ two-sided interval of the difference lies above 0, too."""
 PROBABLE = 0.9
 """The confidence from which on a winner is said to be probably better. Without a real difference, at most one sweep in
 ten shows such a lead."""
+PLUS_MINUS = "mean ± 95 % confidence interval"
+"""What :func:`in_interval` returns, in words."""
 SEEDS_ASKED = ", all the same: does the train loop set its own seed?"
 """What is asked where all seeds of a configuration have the same score."""
 
@@ -89,9 +91,10 @@ def in_lines(result: Mapping[str, Any]) -> list[str]:
         data = describe_test_data(result.get("seen_by", ()))
     else:
         data = "the validation data that chose the winner" if result["rivals"] else "the validation data"
-    lines = [f"{result['metric']} on {data}"]
     rows = [*([] if result["baseline"] is None else [("baseline", result["baseline"])])]
     rows += [(f"trial {row['trial']:03d}", row) for row in result["rivals"]]
+    meaning = f": {PLUS_MINUS}" if any(row["interval"] for _, row in rows) else ""
+    lines = [f"{result['metric']} after training again in full, on {data}{meaning}"]
     # Where other configurations have the same scores, too, the seeds are not what is wrong.
     are_equal = len(rows) > 1 and len({score for _, row in rows for score in row["scores"]}) == 1
     lines += [_row_line(label, row, "" if are_equal else SEEDS_ASKED) for label, row in rows]
@@ -104,8 +107,7 @@ def in_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def _row_line(label: str, row: Mapping[str, Any], if_the_same: str) -> str:
-    seeds = counted(len(row["scores"]), "seed")
-    line = f"{label:<9}  {in_interval(row)} over {seeds} (in the search {format_value(row['searched'])})"
+    line = f"{label:<9}  {in_interval(row)} over {counted(len(row['scores']), 'seed')}"
     if len(row["scores"]) > 1 and len({*row["scores"]}) == 1:
         line += if_the_same
     for name, mean in row.get("others", {}).items():

@@ -33,7 +33,8 @@ def plan_lines(plan: Plan) -> list[str]:
 
 def _rows_of_search(plan: Plan) -> list[tuple[str, str]]:
     """Return label and text of the lines about trials, objectives and limits."""
-    rows = [("sweep", _search(plan)), ("", "" if plan.options.baseline_only else plan.weak_trials)]
+    sweep = f"{plan.name}{_continues(plan)}: {search_in_words(plan)}"
+    rows = [("sweep", sweep), ("", "" if plan.options.baseline_only else plan.weak_trials)]
     if plan.seeds:
         rows.append(("", f"then trains {_confirmation(plan)}"))
         if plan.test_data_seen_by:
@@ -64,16 +65,15 @@ def _rows_of_devices(plan: Plan) -> list[tuple[str, str]]:
     return rows
 
 
-def _search(plan: Plan) -> str:
-    options, name = plan.options, f"{plan.name}{_continues(plan)}"
+def search_in_words(plan: Plan) -> str:
+    """Return how many trials a sweep has, how long they train, and what proposes and compares them."""
+    options = plan.options
     if options.baseline_only:
         baseline = _baseline(plan) if options.baseline else "the baseline"
-        return f"{name}: {baseline} alone, at most {plan.budget}"
+        return f"{baseline} alone, at most {plan.budget}"
     start = "the baseline first" if plan.experiment.baseline else "no baseline, the sampler proposes the first"
-    line = (
-        f"{name}: {counted(plan.num_samples, 'trial')}, {start}, at most {plan.budget} each, {options.search} search, "
-        f"{options.scheduler} scheduler"
-    )
+    trials = f"{counted(plan.num_samples, 'trial')}, {start}, at most {plan.budget} each"
+    line = f"{trials}, {options.search} search, {options.scheduler} scheduler"
     if plan.rungs:
         line += f", rungs at {plan.budget.unit} {', '.join(map(str, plan.rungs))}"
     return line

@@ -70,12 +70,13 @@ def _best_lines(summary: Mapping[str, Any]) -> list[str]:
         f"best        trial {best['trial']:03d}: {value} ({comparison}){failure}",
         *([f"equal       {summary['all_equal']}"] if summary.get("all_equal") else []),
         f"config      {format_params(best['config'])}",
+        *_checkpoint_lines(summary),
     ]
     if "front" in summary:
         lines += in_rows("front", front_lines(summary))
     if confirmation is not None:
         lines += in_rows("confirmed", in_lines(confirmation))
-    return lines + _checkpoint_lines(summary)
+    return lines
 
 
 def _checkpoint_lines(summary: Mapping[str, Any]) -> list[str]:

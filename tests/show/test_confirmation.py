@@ -89,14 +89,16 @@ def test_without_test_data_it_says_that_the_scores_are_those_of_the_validation()
     result = sweep(BASELINE, FIRST, test=False)
     assert result["metric"] == "score"
     lines = in_lines(result)
-    assert lines[0] == "score on the validation data that chose the winner"
-    assert in_lines(result | {"rivals": [], "gain": None})[0] == "score on the validation data"
-    assert lines[1].startswith("baseline   0.5100 ± 0.0248 over 3 seeds (in the search 0.91)")
+    assert lines[0].endswith("on the validation data that chose the winner: mean ± 95 % confidence interval")
+    assert in_lines(result | {"rivals": [], "gain": None})[0].startswith(
+        "score after training again in full, on the validation data:"
+    )
+    assert lines[1] == "baseline   0.5100 ± 0.0248 over 3 seeds"
 
 
 def test_scores_that_do_not_depend_on_the_seed_are_questioned() -> None:
     same, differ = in_lines(sweep([0.5, 0.5, 0.5], FIRST))[1:3]
-    assert same.endswith("over 3 seeds (in the search 0.91), all the same: does the train loop set its own seed?")
+    assert same.endswith("over 3 seeds, all the same: does the train loop set its own seed?")
     assert "all the same" not in differ
 
 
@@ -108,11 +110,9 @@ def test_scores_that_are_the_same_everywhere_are_no_question_of_seeds() -> None:
 
 def test_test_data_that_an_earlier_sweep_may_have_chosen_by_is_not_called_unseen() -> None:
     result = sweep(BASELINE, FIRST)
-    assert in_lines(result)[0] == "test_score on data that the search has not seen"
+    assert "in full, on data that the search has not seen: " in in_lines(result)[0]
     lines = in_lines(result | {"seen_by": ["small", "other"]})
-    assert lines[0] == (
-        "test_score on data that small and other may have chosen configurations by (begun without --confirm)"
-    )
+    assert "on data that small and other may have chosen configurations by (begun without --confirm): " in lines[0]
 
 
 def test_before_a_trial_of_it_has_ended_there_is_nothing_to_say() -> None:
@@ -170,4 +170,4 @@ def test_each_of_several_objectives_has_its_mean_on_test_data_where_there_is_som
     assert {name: other["mean"] for name, other in others.items()} == {"val_loss": 3.5, "seconds": 2.0}
     half = stats.t.ppf(0.975, 1) * 0.5
     assert others["val_loss"]["interval"] == pytest.approx([3.5 - half, 3.5 + half])
-    assert in_lines(result)[2].endswith("2 seeds (in the search 0.2), val_loss 3.5 ± 6.353, seconds 2 ± 0")
+    assert in_lines(result)[2].endswith("2 seeds, val_loss 3.5 ± 6.353, seconds 2 ± 0")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gaudi_tune.show.pictures.surrogate import NothingToDrawError
 from gaudi_tune.show.pictures.sweep_view import GRID, INK, SweepView
 from gaudi_tune.sweep.record.device_time import shares_of
 
@@ -27,22 +28,22 @@ PICTURES = {
     "front_2_3": ("The front: second and third objective", FRONT),
     "optimization_history": (
         "Optimization history",
-        "A mark is a trial at the best {metric} it reached, in the order in which they began. Trials that reported no "
-        "value are in the table alone.",
+        "A mark is a trial at the best {metric} it reached, in the order in which they began. {remark}Trials that "
+        "reported no value are in the table alone.",
     ),
     "confirmation": (
-        "Confirmation",
+        "Confirmation, seed by seed",
         "The best configurations and the baseline, trained again in full with other seeds. A dot is a trial: "
         "what it scored, at its best epoch, on test data, where there is some.",
     ),
     "learning_curves": (
         "Learning curves",
-        "A line is a trial, from report to report; the mark at its end says how it ended.",
+        "A line is a trial, from report to report; the mark at its end says how it ended. {remark}",
     ),
     "slices": (
         "Each hyperparameter",
         "A mark is a trial at the best {metric} it reached, over its value of each hyperparameter; the paler, the less "
-        "it has trained. The border has the colour of its status: blue finished, amber stopped early, grey paused.",
+        "it has trained. Blue finished, amber was stopped early, grey is paused. {remark}",
     ),
     "importance": (
         "Importance of the hyperparameters",
@@ -56,8 +57,8 @@ PICTURES = {
     ),
     "rungs": (
         "Early and later order",
-        "How well the order of the trials at a report predicts the later one. {remark}Chance would keep a third of the "
-        "best.",
+        "How well the order of the trials at an early report predicts their later order. {remark}By chance it would "
+        "keep a third of the best.",
     ),
     "timeline": (
         "What each device did",
@@ -68,6 +69,7 @@ PICTURES = {
 the report."""
 AXIS = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "automargin": True}
 LAYOUT = {
+    "plot_bgcolor": "white",
     "xaxis": AXIS,
     "yaxis": AXIS,
     "margin": {"l": 10, "r": 20, "t": 10, "b": 10},
@@ -132,8 +134,8 @@ def draw_picture(name: str, view: SweepView) -> Picture | None:
         summary, remark = view.summary, figure.layout.meta or ""
         caption = caption.format(metric=summary["metric"], shares=shares_of(summary["device_seconds"]), remark=remark)
         figure.update_layout(template={"layout": LAYOUT}, title=None, height=figure.layout.height or HEIGHT)
-    except figures.NothingToDrawError as reason:
-        caption = f"Not there: {reason}."
+    except NothingToDrawError as reason:
+        caption = f"Not drawn: {reason}."
     except Exception as error:  # Optuna or plotly may fail in an unusual space
         logger.warning("the picture %s could not be drawn", name, exc_info=True)
         caption = f"Could not be drawn: {error}"

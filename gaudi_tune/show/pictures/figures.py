@@ -5,21 +5,24 @@ Each public function draws the picture of its name, or returns None if the pictu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
-import optuna
 import plotly.graph_objects as go
 from optuna.distributions import CategoricalDistribution
 from plotly.colors import qualitative
+from plotly.subplots import make_subplots
 
 from gaudi_tune.base.words import format_params, format_score, format_value
+from gaudi_tune.define.objective import Objective
+from gaudi_tune.show.confirmation import PLUS_MINUS
 from gaudi_tune.show.early_order import early_order
 from gaudi_tune.show.pictures.shown_trial import ShownTrial
-from gaudi_tune.show.pictures.surrogate import TooLittleError, range_of
+from gaudi_tune.show.pictures.surrogate import NothingToDrawError, range_of
 from gaudi_tune.show.pictures.sweep_view import COLOURS, INK, SweepView
 from gaudi_tune.sweep.record.events import Status
 
@@ -38,12 +41,14 @@ MISSING = object()
 """The value of a hyperparameter that a trial does not have."""
 LANE_COLOURS = qualitative.D3
 """The colours of trials on the lanes of devices, in turn, so that neighbours differ."""
+PANELS, PANEL_PX = 4, 260
+"""How many hyperparameters stand side by side, and the height of each in pixels."""
+PALEST = 0.3
+"""How opaque the mark of a trial is that has hardly trained."""
+OUTLIER = 3.0
+"""How many times the distance of the quartiles a value is worse than the worse of them to be left out of a picture."""
 LANE_PX, MARGIN_PX = 30, 70
 """The heights of a lane, and of the space above and below the lanes together."""
-
-
-class NothingToDrawError(Exception):
-    """A picture cannot be drawn, perhaps not yet. The message says what is missing."""
 
 
 def optimization_history(view: SweepView) -> go.Figure:
@@ -60,6 +65,7 @@ def optimization_history(view: SweepView) -> go.Figure:
         name = f"baseline {view.summary['baseline_note']}".strip()
         _add_line(figure, [numbers[0], numbers[-1]], [baseline] * 2, name, width=1, dash="dot")
     _add_marks(figure, trials, lambda trial: (trial.number, trial.point[0]))
+    _leave_out_outliers(figure, values, view.objective)
     return figure.update_layout(xaxis_title="trial", yaxis_title=view.summary["metric"])
 
 
@@ -73,8 +79,7 @@ def front(view: SweepView, x_index: int = 0, y_index: int = 1) -> go.Figure | No
     def position(trial: ShownTrial) -> tuple[float, float]:
         return trial.point[x_index], trial.point[y_index]
 
-    front_trials = [trial for trial in trials if trial.number in view.front]
-    front_points = [position(trial) for trial in front_trials]
+    front_points = [position(trial) for trial in trials if trial.number in view.front]
     if len(objectives) == 2:  # with three objectives the border is a surface
         x, y = zip(*sorted(front_points), strict=True)
         _add_line(figure, x, y, "border", shape="vh" if objectives[0].maximizes else "hv")
@@ -97,18 +102,12 @@ def confirmation(view: SweepView) -> go.Figure | None:
     if result is None:
         return None
     rows = [row for row in (result["baseline"], *result["rivals"]) if row is not None]
-    figure = go.Figure()
-    intervals = []
-    for position, row in enumerate(rows):
-        if row["interval"]:
-            low, high = row["interval"]
-            intervals.append([(position, low, None), (position, high, None)])
-    x, y, _ = _join_lines(intervals)
-    _add_line(figure, x, y, "95 % interval of the mean")
-    marker = {"color": COLOURS["finished"], "size": 7}
+    figure, marker = go.Figure(), {"color": COLOURS["finished"], "size": 7}
     scores = [(position, score) for position, row in enumerate(rows) for score in row["scores"]]
     _add_points(figure, scores, "one seed", symbol="circle-open", **marker)
-    _add_points(figure, list(enumerate(row["mean"] for row in rows)), "mean", symbol="diamond", **marker)
+    _add_points(figure, enumerate(row["mean"] for row in rows), PLUS_MINUS, symbol="diamond", **marker)
+    halves = [row["interval"][1] - row["mean"] if row["interval"] else None for row in rows]
+    figure.data[-1].error_y = {"array": halves, "color": INK}
     labels = ["baseline" if row is result["baseline"] else f"trial {row['trial']}" for row in rows]
     figure.update_xaxes(tickvals=list(range(len(rows))), ticktext=labels, range=(-0.5, len(rows) - 0.5))
     return figure.update_layout(yaxis_title=result["metric"])
@@ -124,13 +123,14 @@ def learning_curves(view: SweepView) -> go.Figure:
             y=values,
             customdata=numbers,
             mode="lines",
-            line={"color": COLOURS[status], "width": _line_width(trials)},
+            line={"color": COLOURS[status], "width": 1.4 if len(trials) <= 100 else 0.7},
             opacity=0.75,
             legendgroup=status,
             showlegend=False,
             hovertemplate=f"trial %{{customdata}}, {unit} %{{x}}: %{{y:.6g}}<extra></extra>",
         )
     _add_marks(figure, trials, lambda trial: next(reversed(trial.curve.items())))
+    _leave_out_outliers(figure, [value for trial in trials for value in trial.curve.values()], view.objective)
     return figure.update_layout(xaxis_title=unit, yaxis_title=view.summary["metric"])
 
 
@@ -140,36 +140,36 @@ def _curve_points(trial: ShownTrial) -> list[tuple[int, float, int]]:
 
 
 def slices(view: SweepView) -> go.Figure:
-    """Return the value of each trial over each hyperparameter, as Optuna draws it; pale marks have trained less."""
+    """Return the value of each trial over each hyperparameter; pale marks have trained less.
+
+    Optuna's own picture has one row of panels, which is wider than a page.
+    """
     trials = [trial for trial in view.searched if trial.best is not None and trial.ranges][:MAX_MARKS]
     if len(trials) < 2:
         raise NothingToDrawError("fewer than two trials have reported a value")
-    from optuna.visualization import plot_slice  # this import takes a second
-
-    study = optuna.create_study()
-    searched = dict.fromkeys(name for trial in trials for name in trial.params)
-    ranges: dict[str, Any] = {name: range_of(name, trials) for name in searched}
-    for trial in trials:
-        params = {
-            name: str(value) if isinstance(ranges[name], CategoricalDistribution) else value
-            for name, value in trial.params.items()
+    panels, total = list(dict.fromkeys(name for trial in trials for name in trial.params)), view.plan.budget.total
+    rows, columns = math.ceil(len(panels) / PANELS), min(PANELS, len(panels))
+    specs = [[{} if row * columns + column < len(panels) else None for column in range(columns)] for row in range(rows)]
+    figure = make_subplots(rows, columns, specs=specs, shared_yaxes=True)
+    for place, name in enumerate(panels):
+        cell = {"row": 1 + place // columns, "col": 1 + place % columns}
+        shown, range_ = [trial for trial in trials if name in trial.params], range_of(name, trials)
+        values, kind = [trial.params[name] for trial in shown], "log" if getattr(range_, "log", False) else None
+        if isinstance(range_, CategoricalDistribution):
+            values, kind = list(map(str, values)), "category"
+        marker = {
+            "color": [COLOURS[trial.status] for trial in shown],
+            "opacity": [PALEST + (1 - PALEST) * min(1.0, trial.step / total) for trial in shown],
+            "symbol": [MARKERS[trial.status] for trial in shown],
         }
-        distributions = {name: ranges[name] for name in params}
-        study.add_trial(optuna.create_trial(value=trial.point[0], params=params, distributions=distributions))
-    figure, total = plot_slice(study, target_name=view.objective.name), view.plan.budget.total
-    for panel in figure.data:
-        shown = [trials[number] for number in panel.marker.color]  # Optuna colours them by their number
-        shares = [min(1.0, trial.step / total) for trial in shown]
-        panel.marker.update(color=shares, cmin=0, cmax=1, colorbar={"title": "trained", "tickformat": ".0%"}, size=8)
-        borders = [COLOURS[trial.status] for trial in shown]
-        symbols = [MARKERS[trial.status].removesuffix("-open") for trial in shown]  # open ones are without a border
-        panel.marker.update(symbol=symbols, line={"width": 1.5, "color": borders})
-        panel.update(text=list(map(_description, shown)), hovertemplate="%{text}<extra></extra>")
-    for axis in figure.select_xaxes(lambda axis: axis.categoryarray):  # Optuna quotes choices, and sorts them as words
-        order = ranges[axis.title.text].choices
-        choices = sorted(axis.categoryarray, key=lambda choice: order.index(choice.strip("'")))
-        axis.update(categoryarray=choices, tickvals=choices, ticktext=[choice.strip("'") for choice in choices])
-    return figure.update_xaxes(exponentformat="e").update_layout(width=None, showlegend=False)
+        y, text = [trial.point[0] for trial in shown], list(map(_description, shown))
+        figure.add_scatter(x=values, y=y, text=text, marker=marker, **cell)
+        figure.update_xaxes(title=name, type=kind, categoryarray=getattr(range_, "choices", None), **cell)
+    figure.update_traces(mode="markers", marker_size=8, hovertemplate="%{text}<extra></extra>")
+    figure.update_xaxes(exponentformat="e")
+    figure.update_yaxes(title=view.objective.name, col=1)
+    _leave_out_outliers(figure, [trial.point[0] for trial in trials], view.objective)
+    return figure.update_layout(height=MARGIN_PX + PANEL_PX * rows, showlegend=False)
 
 
 def importance(view: SweepView) -> go.Figure:
@@ -178,11 +178,7 @@ def importance(view: SweepView) -> go.Figure:
     Optuna's evaluators know no trial that was stopped or has diverged, and draw bars for noise as well. Of them, fANOVA
     takes time that doubles with each value of a choice: of a grid of 40 values it had not ended after 11 minutes.
     """
-    try:
-        surrogate = view.surrogate
-    except TooLittleError as reason:
-        raise NothingToDrawError(str(reason)) from reason
-    figure = go.Figure()
+    surrogate, figure = view.surrogate, go.Figure()
     bars = sorted(surrogate.importances.items(), key=lambda bar: bar[1])
     labels = []
     for name, _ in bars:
@@ -207,9 +203,8 @@ def rungs(view: SweepView) -> go.Figure | None:
     for rung in view.plan.rungs:
         if rung in order.kept:
             figure.add_vline(rung, line={"color": COLOURS["paused"], "dash": "dot"}, annotation_text="rung")
-    words = order.in_words(unit, view.plan.rungs)
     figure.update_xaxes(title=unit, rangemode="tozero")
-    words = words or f"later is {unit} {order.until}, of {order.trials} trials"
+    words = order.in_words(unit, view.plan.rungs) or f"later is {unit} {order.until}, of {order.trials} trials"
     meta = f"{words[0].upper()}{words[1:]}. "
     return figure.update_layout(yaxis={"range": [-0.05, 1.08], "tickformat": ".0%"}, meta=meta)
 
@@ -225,7 +220,7 @@ def path(view: SweepView) -> go.Figure | None:
         return None
     try:
         surrogate = view.surrogate
-    except TooLittleError:
+    except NothingToDrawError:
         return None
     params, goal, ranges = view.trials[0].params, view.winner.params, view.winner.ranges
     differing = [n for n in dict.fromkeys((*params, *goal)) if params.get(n, MISSING) != goal.get(n, MISSING)]
@@ -266,12 +261,8 @@ def timeline(view: SweepView) -> go.Figure:
     unit, scale = ("minutes", 60.0) if wall >= 180 else ("seconds", 1.0)
     figure = go.Figure()
     for part, opacity in (("starts", 0.35), ("trains", 1.0)):
-        if part == "starts":
-            spans = [(interval.began, interval.trained_from) for interval in intervals]
-            labels = [""] * len(intervals)
-        else:
-            spans = [(interval.trained_from, interval.ended) for interval in intervals]
-            labels = [str(interval.trial) for interval in intervals]
+        starts = part == "starts"
+        spans = [(i.began, i.trained_from) if starts else (i.trained_from, i.ended) for i in intervals]
         durations = [end - start for start, end in spans]
         figure.add_bar(
             orientation="h",
@@ -283,7 +274,7 @@ def timeline(view: SweepView) -> go.Figure:
                 "opacity": opacity,
                 "line": {"color": "white", "width": 0.5},
             },
-            text=labels,
+            text=["" if starts else str(interval.trial) for interval in intervals],
             textposition="inside",
             insidetextanchor="middle",
             textangle=0,
@@ -335,6 +326,20 @@ def _add_marks(
         )
 
 
+def _leave_out_outliers(figure: go.Figure, values: Sequence[float], objective: Objective) -> None:
+    """Let the axis of the values end where those far worse than the others would squash these, and let
+    the caption say how many do."""
+    scores = np.array([objective.score(value) for value in values])
+    low, high = np.quantile(scores, [0.25, 0.75])
+    inside = scores[scores >= low - OUTLIER * (high - low)]
+    outside = len(scores) - len(inside)
+    if low == high or not outside:
+        return
+    margin = 0.1 * np.ptp(inside)
+    figure.update_yaxes(range=sorted(map(objective.score, (min(inside) - margin, max(inside) + margin))))
+    figure.update_layout(meta=f"Far worse, and so outside: {outside} of {len(scores)}; a double-click shows all. ")
+
+
 def _description(trial: ShownTrial) -> str:
     values = ", ".join([format_score(trial.point[0]), *map(format_value, trial.point[1:])])
     params = [format_params(trial.params, [name]) for name in trial.params]
@@ -360,8 +365,3 @@ def _join_lines(lines: Iterable[Iterable[tuple[Any, Any, Any]]]) -> Iterable[tup
     for line in lines:
         points += [*line, (None, None, None)]
     return zip(*points, strict=True) if points else ((), (), ())
-
-
-def _line_width(lines: Sequence[Any]) -> float:
-    """Return the width of each of these lines in pixels: many lines are thin."""
-    return 1.4 if len(lines) <= 100 else 0.7

@@ -26,8 +26,8 @@ NUM_TREES = 64
 """Trees of the forest, as many as Optuna's."""
 
 
-class TooLittleError(Exception):
-    """The trials do not show what a hyperparameter does. The message says why."""
+class NothingToDrawError(Exception):
+    """A picture cannot be drawn, perhaps not yet. The message says why."""
 
 
 def standings(trials: Sequence[ShownTrial], objective: Objective) -> list[float]:
@@ -86,13 +86,13 @@ class Surrogate:
         """Fit the forest.
 
         Raises:
-            TooLittleError: There are too few trials, or their hyperparameters explain too little.
+            NothingToDrawError: There are too few trials, or their hyperparameters explain too little.
         """
         if len(trials) < MIN_TRIALS:
-            raise TooLittleError(f"{len(trials)} trials have ended with a value or diverged, and it takes {MIN_TRIALS}")
+            raise NothingToDrawError(f"it takes {MIN_TRIALS} trials that have ended, and this sweep has {len(trials)}")
         surrogate = cls(trials[:: math.ceil(len(trials) / MAX_TRIALS)], objective)
         if surrogate.explained < MIN_EXPLAINED or len({trial.best for trial in trials}) < 2:
-            raise TooLittleError("what the trials reached does not follow from their hyperparameters")
+            raise NothingToDrawError("what the trials reached does not follow from their hyperparameters")
         return surrogate
 
     @cached_property
@@ -125,7 +125,7 @@ class Surrogate:
         from sklearn.ensemble import RandomForestRegressor  # seconds
 
         if not self.ranges:
-            raise TooLittleError("no hyperparameter has two values")
+            raise NothingToDrawError("no hyperparameter has two values")
         forest = RandomForestRegressor(NUM_TREES, random_state=0, oob_score=True)
         return forest.fit([self._row(trial.params) for trial in self.trials], standings(self.trials, self.objective))
 

@@ -15,9 +15,10 @@ from gaudi_tune.base.words import counted, duration, format_value
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.show.confirmation import confirming, in_interval, in_lines
+from gaudi_tune.show.confirmation import PLUS_MINUS, confirming, in_interval, in_lines
 from gaudi_tune.show.pictures.shown_trial import ShownTrial, json_value
 from gaudi_tune.show.pictures.surrogate import Surrogate, has_diverged
+from gaudi_tune.show.plan_text import search_in_words
 from gaudi_tune.show.summary import summarise
 from gaudi_tune.show.waiting_text import awaited_in_words
 from gaudi_tune.sweep.record.comparison import winning_row
@@ -76,9 +77,8 @@ class SweepView:
             if earlier_trial is not None and earlier_trial.has_params(trial.best_config):
                 ranges = earlier_trial.ranges
             else:
-                ranges = plan.experiment.search_space.draw_with(
-                    trial.best_config, (trial.confirms or number) - 1
-                ).ranges
+                place = (trial.confirms or number) - 1
+                ranges = plan.experiment.search_space.draw_with(trial.best_config, place).ranges
             seconds, curve = sum(device_time.by_trial[number].values()), dict(sorted(trial.curve.items()))
             trials.append(ShownTrial(**{**vars(trial), "curve": curve}, ranges=ranges, seconds=seconds))
         return cls(
@@ -114,7 +114,7 @@ class SweepView:
         """A forest fitted to the trials of the search that have reported and do not run, or have diverged.
 
         Raises:
-            TooLittleError: They are too few, or it explains too little.
+            NothingToDrawError: They are too few, or it explains too little.
         """
         trials = [t for t in self.searched if (t.curve and t.status not in ("running", "failed")) or has_diverged(t)]
         return Surrogate.fitted(trials, self.objective)
@@ -137,6 +137,7 @@ class SweepView:
             "facts": self._facts(),
             "counts": {status: counts[status] for status in COLOURS if counts[status]},
             "best": self._best(),
+            "about": [*filter(None, (search_in_words(plan), plan.weak_trials)), *plan.facts],
             "confirmed": in_lines(summary["confirmation"]) if summary["confirmation"] else [],
             "without_effect": summary["without_effect"],
             "next": [] if self.running else [*filter(None, [summary["all_equal"]]), *summary["next"]],
@@ -149,6 +150,7 @@ class SweepView:
             "report": str(plan.report_file),
             "names": list(dict.fromkeys(name for trial in self.trials for name in trial.params)),
             "space": fields_of(plan.experiment.search_space),
+            "baseline": {name: json_value(value) for name, value in plan.experiment.baseline.items()},
         }
 
     def _status(self) -> str:
@@ -180,8 +182,8 @@ class SweepView:
             baseline = format_value(summary["baseline"]) or "none yet"
             facts.append(("Baseline", baseline, summary["baseline_note"] or "trial 1"))
         end = time.monotonic() if self.running else device_time.ended
-        number = f"{len(self.trials)} of {summary['expected']}"
-        facts.append(("Trials", number, confirming(summary["confirmations"]).strip(" ()")))
+        note = confirming(summary["confirmations"]).strip(" ()")
+        facts.append(("Trials", f"{len(self.trials)} of {summary['expected']}", note))
         facts.append(("Time", duration(end - device_time.began), shares_of(device_time.total())))
         if self.running and (self.seconds_left or 0.0) >= 1:
             facts.append(("Left", f"about {duration(self.seconds_left or 0.0)}", ""))
@@ -190,18 +192,18 @@ class SweepView:
         return facts
 
     def _best(self) -> dict[str, Any] | None:
-        best = self.summary["best"]
+        best, unit, metric = self.summary["best"], self.plan.budget.unit, self.summary["metric"]
         if not best:
             return None
-        saved, unit = self.summary.get("best_saved"), self.plan.budget.unit
-        if saved is not None:
-            report = f"trial {saved['trial']}, {unit} {saved[unit]}: {format_value(saved['value'])}"
-            best = {**best, "checkpoint": f"{saved['checkpoint']} ({report}, the best that was saved)"}
-        return {**best, "config": {name: json_value(value) for name, value in best["config"].items()}}
+        saved = self.summary["best_saved"] or best
+        what = f"trial {saved['trial']} at {unit} {saved[unit]}, {metric} {format_value(saved['value'])}"
+        config = {name: json_value(value) for name, value in best["config"].items()}
+        return {**best, "config": config, "saved": {**saved, "what": what}}
 
 
 def _confirmed_note(row: Mapping[str, Any]) -> str:
-    return f"trial {row['trial']}, confirmed over {counted(len(row['scores']), 'seed')}"
+    meaning = f": {PLUS_MINUS}" if row["interval"] else ""
+    return f"trial {row['trial']}, {counted(len(row['scores']), 'seed')}{meaning}"
 
 
 def fields_of(space: SearchSpace) -> dict[str, dict[str, Any]]:

@@ -302,9 +302,7 @@ class MlflowTracker:
             metrics[accepted_name(f"best_{state.objective.name}")] = best["value"]
             if state.has_front:
                 metrics |= front_metrics(state)
-        tags = {}
-        if state.ending is not None:
-            tags[records.ENDED_EARLY] = state.ending.why
+        tags = {} if state.ending is None else {records.ENDED_EARLY: state.ending.why}
         confirmation = event.summary.get("confirmation")
         if confirmation is not None:
             metrics |= confirmation_metrics(confirmation)

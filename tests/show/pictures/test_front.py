@@ -83,7 +83,7 @@ def test_the_page_knows_the_front(tmp_path: Path) -> None:
     assert view.summary["front"][0]["values"] == {"score": 9.0, "other 1": 1.0}
     assert view.summary["best"] == view.summary["front"][0]
     configs = [format_params(one["config"]) for one in view.summary["front"]]
-    assert result_lines(tmp_path, {**view.summary, "device_seconds": {"training": 1.0}})[2:7] == [
+    assert result_lines(tmp_path, {**view.summary, "device_seconds": {"training": 1.0}})[3:8] == [
         "front       trial     score  other 1  epoch  hyperparameters",
         f"            006       9      1        1      {configs[0]}",
         f"            003       5      6        1      {configs[1]}",

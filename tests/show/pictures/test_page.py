@@ -205,13 +205,15 @@ class Seen:
 
     def row(self, number: int) -> list[str]:
         """The cells of a trial's row; none while there is no such row."""
-        script = (
-            "return [...document.querySelectorAll('tbody tr')].map((row) => [...row.cells].map((c) => c.innerText))"
-        )
+        script = """
+            const rows = document.querySelectorAll("#trials tbody tr");
+            return [...rows].map((row) => [...row.cells].map((cell) => cell.innerText))"""
         return next((cells for cells in self.browser.execute_script(script) if cells[0] == str(number)), [])
 
     def numbers(self) -> list[int]:
-        script = "return [...document.querySelectorAll('tbody tr')].map((row) => Number(row.cells[0].innerText))"
+        script = (
+            "return [...document.querySelectorAll('#trials tbody tr')].map((row) => Number(row.cells[0].innerText))"
+        )
         numbers: list[int] = self.browser.execute_script(script)
         return numbers
 
@@ -247,14 +249,14 @@ class Seen:
     def fits(self) -> bool:
         """Whether neither the page nor the table of trials is cut off."""
         script = """
-            const table = document.querySelector("table");
+            const table = document.querySelector("#trials");
             return document.documentElement.scrollWidth <= innerWidth
                 && table.scrollWidth <= table.parentElement.clientWidth"""
         return bool(self.browser.execute_script(script))
 
     def has_blocks(self) -> bool:
         """Whether each trial is a block of named values, because its columns do not fit."""
-        return bool(self.browser.execute_script("return document.querySelector('table').className") == "blocks")
+        return bool(self.browser.execute_script("return document.querySelector('#trials').className") == "blocks")
 
     def shown_fields(self) -> dict[str, tuple[str, str]]:
         """The kind of each field of the form for a configuration, and the words below it."""
@@ -287,7 +289,7 @@ def test_a_person_sees_reports_as_they_come_and_pictures(seen: Seen, sweep: Swee
     seen.until(lambda: "0.9876" in seen.browser.find_element(By.ID, "facts").text)
     assert not [entry for entry in seen.browser.get_log("browser") if entry["level"] == "SEVERE"]
     assert not seen.browser.find_elements(By.CSS_SELECTOR, "main b")  # "<b>adamw</b>" is text
-    assert "<b>adamw</b>" in seen.browser.find_element(By.TAG_NAME, "tbody").text
+    assert "<b>adamw</b>" in seen.browser.find_element(By.CSS_SELECTOR, "#trials tbody").text
 
 
 @pytest.mark.processes
@@ -366,10 +368,16 @@ def test_the_report_shows_the_same_without_a_server(browser: Chrome, sweep: Swee
     write_report(view, draw_pictures(view), view.plan.report_file)
     resize(browser, 1400, 900)
     browser.get(f"file://{folder}/report.html")
-    rows = browser.execute_script("return [...document.querySelectorAll('tbody tr')].map((row) => row.innerText)")
+    rows = browser.execute_script(
+        "return [...document.querySelectorAll('#trials tbody tr')].map((row) => row.innerText)"
+    )
     assert [row.split("\t")[:3] for row in rows][:3] == [
-        ["5", "running", "0.2"], ["1", "finished", "0.75"], ["2", "stopped early", "0.1"]
+        ["5", "running", "0.2"], ["1", "finished, baseline", "0.75"], ["2", "stopped early", "0.1"]
     ]  # fmt: skip
+    space = browser.execute_script("return [...document.querySelectorAll('#space tr')].map((row) => row.innerText)")
+    assert space[0] == "name\tbaseline\tbest (trial 1)\trange"
+    assert space[2].startswith("dropout\t") and space[2].endswith("\t0 to 0.5")
+    assert "9 trials, the baseline first, at most 4 epochs each" in browser.find_element(By.ID, "about").text
     seen = Seen(browser, sweep)
     seen.until(seen.all_pictures)
     assert not browser.find_elements(By.CSS_SELECTOR, ".act")

@@ -24,7 +24,7 @@ from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.show.pictures import figures
 from gaudi_tune.show.pictures.catalogue import PICTURES, draw_pictures
 from gaudi_tune.show.pictures.report import DrawPictures, write_report
-from gaudi_tune.show.pictures.surrogate import standings
+from gaudi_tune.show.pictures.surrogate import NothingToDrawError, standings
 from gaudi_tune.show.pictures.sweep_view import SweepView, fields_of
 from gaudi_tune.sweep.record.device_time import Interval
 from gaudi_tune.sweep.record.events import CheckpointSaved, Reported, SweepEnded, TrialBegan
@@ -238,9 +238,12 @@ def test_a_missing_picture_says_why(curves: list[list[float] | None], missing: l
     pictures = draw_pictures(view)
     assert [picture.name for picture in pictures if picture.figure is None] == missing
     assert not {"path", "confirmation"} & {picture.name for picture in pictures}
-    assert all(picture.caption.startswith("Not there: ") for picture in pictures if picture.figure is None)
+    assert all(picture.caption.startswith("Not drawn: ") for picture in pictures if picture.figure is None)
+    if missing == ["importance"] and len(curves) < 20:
+        (why,) = (picture.caption for picture in pictures if picture.name == "importance")
+        assert why == "Not drawn: it takes 20 trials that have ended, and this sweep has 19."
     write_report(view, pictures, view.plan.report_file)
-    assert "Not there: " in view.plan.report_file.read_text() or not missing
+    assert "Not drawn: " in view.plan.report_file.read_text() or not missing
 
 
 def test_less_is_better_where_that_is_so(tmp_path: Path) -> None:
@@ -287,13 +290,11 @@ def test_a_confirmation_has_a_picture_and_its_trials_are_in_the_table_alone(tmp_
     view.plan.folder.mkdir()
     drawn = draw_pictures(view)
     pictures: dict[str, Any] = {picture.name: picture.figure for picture in drawn}
-    lines, seeds, means = pictures["confirmation"].data
+    seeds, means = pictures["confirmation"].data
     assert list(seeds.x) == [0] * 3 + [1] * 3
     assert pictures["confirmation"].layout.xaxis.ticktext == ("baseline", "trial 2")
     assert list(means.y) == pytest.approx([0.11, 0.41])
-    assert [end for end in lines.y if end is not None] == pytest.approx(
-        [0.11 - 0.2484, 0.11 + 0.2484, 0.41 - 0.2484, 0.41 + 0.2484], abs=1e-4
-    )
+    assert list(means.error_y.array) == pytest.approx([0.2484, 0.2484], abs=1e-4)
     (points,) = pictures["optimization_history"].select_traces({"mode": "markers"})
     assert list(points.x) == [1, 2]
     write_report(view, drawn, view.plan.report_file)
@@ -307,12 +308,26 @@ def test_marks_are_paler_the_less_a_trial_has_trained_and_choices_have_their_nam
     figure = figures.slices(view_of(MIXED, tmp_path))
     panels = {axis.title.text: trace for axis, trace in zip(figure.select_xaxes(), figure.data, strict=True)}
     marker = panels["lr"].marker
-    assert list(marker.color) == [1.0, 0.25, 0.75, 0.5, 1.0, 0.25]  # of trials 1, 2, 4, 5, 6 and 7
-    assert list(marker.symbol) == ["circle", "diamond", "x", "circle", "circle", "diamond"]
+    assert list(marker.opacity) == pytest.approx([1.0, 0.475, 0.825, 0.65, 1.0, 0.475])  # trials 1, 2, 4, 5, 6, 7
+    assert list(marker.symbol) == ["circle", "diamond", "x", "circle-open", "circle", "diamond"]
+    assert [len({axis.domain for axis in figure.select_yaxes(row=row)}) for row in (1, 2)] == [1, 1]
     assert list(panels["lr"].y) == [0.75, 0.1, 0.4, 0.2, 0.6, 0.05]
     assert len(panels["momentum"].y) < 6  # only one of the optimizers has it
     (axis,) = (axis for axis in figure.select_xaxes() if axis.title.text == "pooling")
-    assert list(axis.ticktext) == ["True", "False", "None"], "in the order of the space"
+    assert list(axis.categoryarray) == ["True", "False", "None"], "in the order of the space"
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_one_far_worse_trial_does_not_squash_the_others(mode: Literal["max", "min"], tmp_path: Path) -> None:
+    sign = 1 if mode == "max" else -1
+    view = view_of([*[[sign * (1 + n / 10)] for n in range(8)], [sign * -500.0]], tmp_path, mode=mode)
+    for picture in draw_pictures(view)[:3]:
+        assert "outside: 1 of 9; a double-click shows all" in picture.caption
+        assert picture.figure is not None
+        for axis in picture.figure.select_yaxes():
+            assert sorted(map(abs, axis.range)) == pytest.approx([0.93, 1.77])
+    even = draw_pictures(view_of([[float(n)] for n in range(9)], tmp_path / "even", mode=mode))
+    assert not any("outside" in picture.caption for picture in even)
 
 
 RATES: dict[str, Any] = {"optimizer": "sgd", "dropout": 0.1, "layers": 2, "batch_size": 8, "pooling": True}
@@ -373,7 +388,7 @@ def test_the_hyperparameter_that_decides_is_the_most_important_and_the_largest_s
 def test_importance_of_noise_is_not_drawn(tmp_path: Path) -> None:
     rng = random.Random(1)
     view = view_of([[rng.random()] for _ in range(24)], tmp_path)
-    with pytest.raises(figures.NothingToDrawError, match="does not follow from their hyperparameters"):
+    with pytest.raises(NothingToDrawError, match="does not follow from their hyperparameters"):
         figures.importance(view)
 
 
