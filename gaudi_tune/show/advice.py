@@ -255,8 +255,8 @@ def _about_end(name: str, ranked: Sequence[TrialState], state: SweepState) -> st
     if len(ranked) < MIN_SEARCHED or place <= (1 - LATE) * len(ranked):
         return ""
     return (
-        f"the best came late, as trial {place} of {len(ranked)}: the search ended while it still improved; continue it "
-        f"with --resume {name} --add-trials {len(ranked)}"
+        f"the best came late, as trial {place} of {len(ranked)}: the search ended while it was still improving; "
+        f"continue it with --resume {name} --add-trials {len(ranked)}"
     )
 
 

@@ -33,8 +33,8 @@ PICTURES = {
     ),
     "confirmation": (
         "Confirmation, seed by seed",
-        "The best configurations and the baseline, trained again in full with other seeds. A dot is a trial: "
-        "what it scored, at its best epoch, on test data, where there is some.",
+        "The best configurations and the baseline, trained again in full with other seeds. A ring is one "
+        "training run: its score at its best epoch, on test data where there is some.",
     ),
     "learning_curves": (
         "Learning curves",
@@ -43,17 +43,17 @@ PICTURES = {
     "slices": (
         "Each hyperparameter",
         "A mark is a trial at the best {metric} it reached, over its value of each hyperparameter; the paler, the less "
-        "it has trained. Blue finished, amber was stopped early, grey is paused. {remark}",
+        "it has trained. Blue: finished; amber: stopped early; grey: paused. {remark}",
     ),
     "importance": (
         "Importance of the hyperparameters",
-        "How much each explains, to a forest, of where trials stand among each other; together 1. {remark}A trial "
-        "that was stopped is compared where it stopped, and one that diverged stands last.",
+        "How much of the trials' ranking each explains, by a random forest; the shares add up to 1. {remark}A trial "
+        "that was stopped is compared where it stopped, and one that diverged ranks last.",
     ),
     "path": (
         "From the baseline to the winner",
-        "One change after another, the most promising first, as the forest predicts it; nothing was trained for it. "
-        "{remark}The bars hold eight in ten of its trees.",
+        "One change after another, the most promising first, as the forest predicts it; nothing was trained for this. "
+        "{remark}The bars span eight in ten of its trees.",
     ),
     "rungs": (
         "Early and later order",

@@ -337,7 +337,7 @@ def _leave_out_outliers(figure: go.Figure, values: Sequence[float], objective: O
         return
     margin = 0.1 * np.ptp(inside)
     figure.update_yaxes(range=sorted(map(objective.score, (min(inside) - margin, max(inside) + margin))))
-    figure.update_layout(meta=f"Far worse, and so outside: {outside} of {len(scores)}; a double-click shows all. ")
+    figure.update_layout(meta=f"Out of view because far worse: {outside} of {len(scores)}; a double-click shows all. ")
 
 
 def _description(trial: ShownTrial) -> str:

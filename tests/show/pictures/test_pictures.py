@@ -322,12 +322,12 @@ def test_one_far_worse_trial_does_not_squash_the_others(mode: Literal["max", "mi
     sign = 1 if mode == "max" else -1
     view = view_of([*[[sign * (1 + n / 10)] for n in range(8)], [sign * -500.0]], tmp_path, mode=mode)
     for picture in draw_pictures(view)[:3]:
-        assert "outside: 1 of 9; a double-click shows all" in picture.caption
+        assert "because far worse: 1 of 9; a double-click shows all" in picture.caption
         assert picture.figure is not None
         for axis in picture.figure.select_yaxes():
             assert sorted(map(abs, axis.range)) == pytest.approx([0.93, 1.77])
     even = draw_pictures(view_of([[float(n)] for n in range(9)], tmp_path / "even", mode=mode))
-    assert not any("outside" in picture.caption for picture in even)
+    assert not any("far worse" in picture.caption for picture in even)
 
 
 RATES: dict[str, Any] = {"optimizer": "sgd", "dropout": 0.1, "layers": 2, "batch_size": 8, "pooling": True}
