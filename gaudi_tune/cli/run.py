@@ -105,8 +105,6 @@ def _train(plan: Plan) -> Result:
         from gaudi_tune.show.result import exit_status
 
         start_ray(plan)
-        if "triton" not in sys.modules:  # which would call frozen objects leaks
-            gc.freeze()  # what was imported lives as long as the process: Python would look through it as it exits
     tuner = SweepTuner(plan)
     try:
         tuner.fit()
@@ -116,6 +114,8 @@ def _train(plan: Plan) -> Result:
     assert tuner.run.summary is not None, "the sweep is over"
     if lines := tuner.run.conclusion.ending_lines():  # the result does not have them
         print(as_text(lines), file=sys.stderr)
+    if "triton" not in sys.modules:  # which would call frozen objects leaks
+        gc.freeze()  # all of this lives as long as the process: Python would look through it as it exits
     return exit_status(tuner.run.summary), tuner.run.summary
 
 
