@@ -205,9 +205,8 @@ class Seen:
 
     def row(self, number: int) -> list[str]:
         """The cells of a trial's row; none while there is no such row."""
-        script = """
-            const rows = document.querySelectorAll("#trials tbody tr");
-            return [...rows].map((row) => [...row.cells].map((cell) => cell.innerText))"""
+        rows = "[...document.querySelectorAll('#trials tbody tr')]"
+        script = f"return {rows}.map((row) => [...row.cells].map((cell) => cell.innerText))"
         return next((cells for cells in self.browser.execute_script(script) if cells[0] == str(number)), [])
 
     def numbers(self) -> list[int]:
@@ -375,7 +374,7 @@ def test_the_report_shows_the_same_without_a_server(browser: Chrome, sweep: Swee
         ["5", "running", "0.2"], ["1", "finished, baseline", "0.75"], ["2", "stopped early", "0.1"]
     ]  # fmt: skip
     space = browser.execute_script("return [...document.querySelectorAll('#space tr')].map((row) => row.innerText)")
-    assert space[0] == "name\tbaseline\tbest (trial 1)\trange"
+    assert space[0].split("\t") == ["name", "baseline", "best (trial 1)", "range"]
     assert space[2].startswith("dropout\t") and space[2].endswith("\t0 to 0.5")
     assert "9 trials, the baseline first, at most 4 epochs each" in browser.find_element(By.ID, "about").text
     seen = Seen(browser, sweep)
