@@ -149,7 +149,7 @@ def slices(view: SweepView) -> go.Figure:
         raise NothingToDrawError("fewer than two trials have reported a value")
     panels, total = list(dict.fromkeys(name for trial in trials for name in trial.params)), view.plan.budget.total
     rows, columns = math.ceil(len(panels) / PANELS), min(PANELS, len(panels))
-    specs = [[{} if row * columns + column < len(panels) else None for column in range(columns)] for row in range(rows)]
+    specs: Any = [[{} if row * columns + col < len(panels) else None for col in range(columns)] for row in range(rows)]
     figure = make_subplots(rows, columns, specs=specs, shared_yaxes=True)
     for place, name in enumerate(panels):
         cell = {"row": 1 + place // columns, "col": 1 + place % columns}
