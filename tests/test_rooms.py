@@ -29,7 +29,7 @@ FLOORS = (
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
     "cli": 877,
-    "on_ray": 2709,
+    "on_ray": 2712,
     "plan": 1004,
     "sweep.policies": 741,
     "sweep.search": 1160,
@@ -44,7 +44,7 @@ BUDGETS = {
     "training": 664,
     "devices": 1018,
     "base": 555,
-    "private": 1214,
+    "private": 1217,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""

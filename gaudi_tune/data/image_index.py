@@ -78,13 +78,8 @@ def image_index(config: ImageConfig) -> ImageIndex:
             f"--data {data}: there is no such folder. Give one with train/ and val/ (or test/), each with a folder of "
             f"images per class, or one of {names}."
         )
-    folders = [
-        root,
-        *root.glob("*/"),
-        *root.glob("*/*/"),
-        *root.glob("*/*/images/"),
-        *root.glob("*/val_annotations.txt"),
-    ]
+    patterns = ("*/", "*/*/", "*/*/images/", "*/val_annotations.txt")
+    folders = [root, *(folder for pattern in patterns for folder in root.glob(pattern))]
     key = {
         "format": INDEX_FORMAT,
         "skip_bad": skip_bad,

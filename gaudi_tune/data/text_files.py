@@ -3,9 +3,11 @@ wrote, with each value as its file has it."""
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,7 +160,11 @@ def _read_csv(file: Path, columns: Sequence[str]) -> tuple[list[str], dict[str, 
     import pandas
 
     delimiter = "\t" if ".tsv" in map(str.lower, file.suffixes) else ","
+    csv.field_size_limit(2**31 - 1)
     with _open(file, newline="") as opened:
+        # A quote that begins a value and is none swallows rows up to the next one, which pandas does not mind.
+        deque(csv.reader(opened, delimiter=delimiter, strict=True), maxlen=0)
+        opened.seek(0)
         table = pandas.read_csv(opened, sep=delimiter, header=None, dtype=str, keep_default_na=False)
     names, *_ = table.values.tolist()
     values = {name: table[names.index(name)].tolist()[1:] for name in columns if name in names}
@@ -243,7 +249,7 @@ def _read_parquet(file: Path, columns: Sequence[str]) -> tuple[list[str], dict[s
 def _read_saved(folder: Path, columns: Sequence[str]) -> tuple[list[str], dict[str, Sequence[Any]]]:
     from datasets import load_from_disk
 
-    return values_of(load_from_disk(str(folder)), columns)
+    return values_of(load_from_disk(str(folder)).with_format(None), columns)  # its own may leave out columns
 
 
 def values_of(rows: Dataset, columns: Sequence[str]) -> tuple[list[str], dict[str, Sequence[Any]]]:
@@ -253,13 +259,9 @@ def values_of(rows: Dataset, columns: Sequence[str]) -> tuple[list[str], dict[st
     values: dict[str, Sequence[Any]] = {name: list(rows[name]) for name in columns if name in rows.column_names}
     for name, column in values.items():
         if isinstance(feature := rows.features[name], ClassLabel):
-            values[name] = class_names(feature, column)
+            # -1 stands for an unknown class, as in public test data.
+            values[name] = [None if value is None or value < 0 else feature.int2str(value) for value in column]
     return rows.column_names, values
-
-
-def class_names(feature: Any, values: Sequence[int | None]) -> list[str | None]:
-    """Return the names of the values of a ClassLabel; -1 stands for an unknown class, as in public test data."""
-    return [None if value is None or value < 0 else feature.int2str(value) for value in values]
 
 
 READERS: dict[str, Callable[[Path, Sequence[str]], tuple[Sequence[str], Mapping[str, Sequence[Any]]]]] = {

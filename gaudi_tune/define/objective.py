@@ -30,20 +30,20 @@ QUALIFIERS = {
     "total", "train", "training", "val", "valid", "validation", "weighted", "word",
 }  # fmt: skip
 """Words beside such a word that leave its meaning as it is: ``error_rate``, but not ``error_reduction``."""
-FORMULA = re.compile(r"(^|[\s(])[\d.]*[-/]|[*^+=<>]")
-"""What a name has that computes with a metric, such as 1-f1 and -loss."""
+FORMULA = re.compile(r"(^|[\s(])[\d.]*[-/]|[*^+=<>]|[^\x00-\x7f]")
+"""What a name has that computes with a metric, such as 1-f1 and -loss; mathematics has signs beyond ASCII."""
 
 
 def usual_mode(metric: str) -> Mode | None:
     """Return whether a metric of this name is usually maximized or minimized; None unless the whole name says so: each
-    of its words is known, and none speaks against another."""
+    of its words is known, none speaks against another, and none comes twice, as in train_loss/val_loss."""
     text = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", metric).lower().replace("cross_entropy", "crossentropy")
     words = re.findall(r"f1|r2|[^\W\d_]+", text)
     modes: set[Mode] = {mode for mode, telling in USUAL_MODES.items() if telling.intersection(words)}
     modes = modes or ({"max"} if "score" in words else set())
     vocabulary = QUALIFIERS.union(*USUAL_MODES.values())
-    is_clear = len(modes) == 1 and vocabulary.issuperset(words) and not FORMULA.search(metric)
-    return modes.pop() if is_clear else None
+    is_clear = len(modes) == 1 and vocabulary.issuperset(words) and len({*words}) == len(words)
+    return modes.pop() if is_clear and not FORMULA.search(metric) else None
 
 
 @dataclass(frozen=True)

@@ -97,11 +97,11 @@ def _why_no_range(name: str, entry: Any) -> str:
             f"BruteForceSampler and as many --num-samples as the grid has combinations; in Python, "
             f"search_alg=BasicVariantGenerator() goes through it"
         )
-    if isinstance(entry, Mapping):
-        example = next((f"{name}_{key}" for key in entry), f"{name}_lr")
+    if isinstance(entry, Mapping) or (isinstance(entry, list | tuple) and any(map(is_range, entry))):
+        keys = [*entry] if isinstance(entry, Mapping) else [0]
         return (
             f"{written(entry)} is neither a range nor a constant; a space is flat: give each of its entries a name "
-            f"here, such as {example}"
+            f"here, such as {name}_{keys[0] if keys else 'lr'}"
         )
     if isinstance(entry, list | tuple):
         ends = ", ".join(map(written, entry))

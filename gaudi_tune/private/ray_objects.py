@@ -13,6 +13,7 @@ from ray import tune
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
 from ray.tune.search import BasicVariantGenerator, Searcher, variant_generator
+from ray.tune.stopper import Stopper
 
 
 def goal_of(alg: TrialScheduler | Searcher) -> tuple[Any, Any]:
@@ -55,8 +56,13 @@ def variants(
 def count_variants(generator: BasicVariantGenerator, space: dict[str, Any], samples: int) -> int:
     """Return how many configurations :func:`variants` yields."""
     points = copy.deepcopy(generator._points_to_evaluate)
-    number: int = variant_generator._count_variants({"config": space, "num_samples": samples}, points)
-    return number
+    return int(variant_generator._count_variants({"config": space, "num_samples": samples}, points))
+
+
+def points_of(search_alg: BasicVariantGenerator | Searcher) -> list[dict[str, Any]]:
+    """Return the configurations that a search algorithm was given to propose first."""
+    points = getattr(search_alg, "_points_to_evaluate", None)
+    return list(points) if isinstance(points, list | tuple) else []  # some count those that are left
 
 
 def time_attribute(scheduler: TrialScheduler) -> str:
@@ -64,10 +70,10 @@ def time_attribute(scheduler: TrialScheduler) -> str:
     return str(getattr(scheduler, "_time_attr", ""))
 
 
-def longest_trial(scheduler: TrialScheduler) -> float | None:
-    """Return the ``max_t`` of a scheduler of Ray's; None if it has none."""
-    longest: float | None = getattr(scheduler, "_max_t_attr", getattr(scheduler, "_max_t", None))
-    return longest
+def longest_trial(scheduler: TrialScheduler | Stopper) -> float | None:
+    """Return the ``max_t`` of a scheduler of Ray's, or the ``max_iter`` of a Stopper; None if it has none."""
+    own = vars(scheduler)
+    return next((own[name] for name in ("_max_t_attr", "_max_t", "_max_iter") if name in own), None)
 
 
 def resources_of(trainable: Any) -> Any:

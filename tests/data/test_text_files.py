@@ -244,7 +244,9 @@ LINE = '{"text": "a", "label": "b"}\n'
             r"there is no column 'label' in .*a.jsonl; the columns are text, lable",
         ),
         ("a.csv", "text,label\ngood, really,b\n", r"a.csv cannot be read .*Expected 2 fields in line 2, saw 3"),
-        ("a.csv", 'text,label\n"good,b\nbad,b\n', r"a.csv cannot be read .*EOF inside string"),
+        ("a.csv", 'text,label\n"good,b\nbad,b\n', r"a.csv cannot be read .*unexpected end of data"),
+        ("a.tsv", 'text\tlabel\n"Oh" he\tb\nwe\tc\n', r"a.tsv cannot be read .*' expected after '\"'\).*quotes around"),
+        ("a.tsv", 'text\tlabel\n"Oh\tb\nwe\tc\na "b" c\tb\n', r"a.tsv cannot be read .*' expected after '\"'\)"),
         ("a.csv", "text,label,text\na,b,c\n", r"a.csv has several columns named 'text'; rename all but the right one"),
         ("a.parquet", "PAR1", r"a.parquet cannot be read \(ArrowInvalid: "),
         ("a.csv.gz", "text,label", r"a.csv.gz cannot be read \(BadGzipFile: "),
@@ -392,6 +394,8 @@ def test_a_folder_of_save_to_disk_is_read(encoder: str, tmp_path: Path) -> None:
     train = Dataset.from_dict({"text": ["a", "b"], "label": [1, 0]}, features=features)
     test = Dataset.from_dict({"text": ["c"], "label": [1]}, features=features)
     DatasetDict({"train": train, "test": test}).save_to_disk(tmp_path / "splits")
+    assert rows_of(config_of(tmp_path / "splits", encoder)) == [("a", "good"), ("b", "bad"), ("c", "good")]
+    train.with_format("torch", columns=["label"]).save_to_disk(tmp_path / "splits" / "train")
     assert rows_of(config_of(tmp_path / "splits", encoder)) == [("a", "good"), ("b", "bad"), ("c", "good")]
     concatenate_datasets([train] * 3).save_to_disk(tmp_path / "rows")
     assert sorted({*rows_of(config_of(tmp_path / "rows", encoder))}) == [("a", "good"), ("b", "bad")]

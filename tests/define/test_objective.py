@@ -75,6 +75,7 @@ def test_an_accuracy_is_maximized(name: str) -> None:
         "1-f1", "-loss", "1/ppl", "(1 - acc)", "loss^-1",
         "best_loss_epoch", "min_error_step", "acc_max_epoch", "accuracy_seconds", "reward_ms", "loss_ratio",
         "error_free", "seconds_to_accuracy", "ms_per_s", "samples_per_s", "latency_ms", "best_loss", "max_reward",
+        "val_loss-train_loss", "train_loss/val_loss", "\u2212loss", "100 \u2212 accuracy", "\u221aloss",
     ],
 )  # fmt: skip
 def test_a_direction_is_inferred_only_where_the_whole_name_says_it(name: str) -> None:

@@ -21,7 +21,7 @@ from ray.tune.schedulers import (
     TrialScheduler,
 )
 from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher
-from ray.tune.stopper import CombinedStopper, Stopper
+from ray.tune.stopper import CombinedStopper, MaximumIterationStopper, Stopper
 
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import USER_CODE_ERRORS, SweepError, written
@@ -32,7 +32,7 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.given.configs import with_configs
 from gaudi_tune.on_ray.given.ray_search import count_proposals, needs_variants, source_of, space_of_variants
 from gaudi_tune.on_ray.given.resources import take_resources
-from gaudi_tune.private.ray_objects import goal_of, keeps_state, longest_trial, mutated_by, time_attribute
+from gaudi_tune.private.ray_objects import goal_of, keeps_state, longest_trial, mutated_by, points_of, time_attribute
 
 REFUSED_KINDS: Mapping[type, str] = {
     ResourceChangingScheduler: "the devices of a trial are the sweep's to move; give its base_scheduler, and grow='on'",
@@ -101,13 +101,13 @@ def read_callbacks(callbacks: Any) -> Sequence[tune.Callback]:
 def read_stop(stop: Any) -> Any:
     """Return Ray Tune's ``stop``, with a list of Stoppers as one; None if there is none."""
     check_object("stop", stop)
-    if stop is None or isinstance(stop, Stopper):
-        return stop
+    if type(stop) is MaximumIterationStopper:
+        return {TRAINING_ITERATION: longest_trial(stop)}
     if isinstance(stop, Mapping) and all(isinstance(value, Real) for value in stop.values()):
         return dict(stop)
     if isinstance(stop, list | tuple) and stop and all(isinstance(part, Stopper) for part in stop):
         return CombinedStopper(*stop)
-    if not callable(stop):
+    if stop is not None and not callable(stop):
         raise SweepError(
             f"stop={written(stop)}: give numbers by metric, such as stop={{'training_iteration': 20}}; a function of a "
             f"trial's id and its result; or a ray.tune.Stopper"
@@ -116,16 +116,16 @@ def read_stop(stop: Any) -> Any:
 
 
 def epochs_of(objects: GivenObjects, experiment: Experiment, options: SweepOptions) -> int | None:
-    """Return the epochs of a trial. If nothing else gives a budget, ``stop={"training_iteration": N}`` does, or else
-    the ``max_t`` of a scheduler of Ray's.
+    """Return the epochs of a trial. If nothing else gives a budget, ``stop`` does, with ``{"training_iteration": N}``,
+    ``{"epoch": N}`` or a MaximumIterationStopper, or else the ``max_t`` of a scheduler of Ray's.
 
     Ray Tune has no other budget, and each report of a train loop that counts nothing else is an epoch.
     """
     has_budget = options.epochs or options.steps or options.seconds or options.resume
     if has_budget or experiment.recipes or experiment.budget != USUAL_BUDGET:
         return options.epochs
-    reports = objects.stop.get(TRAINING_ITERATION) if isinstance(objects.stop, Mapping) else None
-    scheduler = objects.scheduler
+    stop, scheduler = objects.stop if isinstance(objects.stop, Mapping) else {}, objects.scheduler
+    reports = stop.get(TRAINING_ITERATION, stop.get(names.EPOCH))
     if reports is None and scheduler is not None and time_attribute(scheduler) in (TRAINING_ITERATION, names.EPOCH):
         reports = longest_trial(scheduler)
     return options.epochs if reports is None else max(1, int(reports))
@@ -289,9 +289,9 @@ def check_search(plan: Plan) -> None:
         ) from error
     if not isinstance(proposal, dict):
         return
-    unknown, missing = set(proposal) - space.names, space.always_searched - set(proposal)
-    if unknown or missing:
+    proposed = {name for config in (proposal, *points_of(search_alg)) for name in config}
+    if proposed - space.names or space.always_searched - set(proposal):
         raise SweepError(
-            f"{argument}: it proposes {', '.join(sorted(proposal))}, and the Experiment's space has "
+            f"{argument}: it proposes {', '.join(sorted(proposed))}, and the Experiment's space has "
             f"{', '.join(sorted(space.names))}; give both the same names, without a slash"
         )

@@ -69,10 +69,12 @@ def with_configs(arguments: Mapping[str, Any], experiment: Experiment) -> tuple[
         )
     for name in NO_EFFECT:
         merged.pop(name, None)
-    for name, reader in READERS.items():
-        if name in merged:
-            merged |= reader(merged.pop(name), notes)
-    merged |= _objectives(merged.pop("metric", None), merged.pop("mode", None), experiment)
+    readings = [(name, reader(merged.pop(name), notes)) for name, reader in READERS.items() if name in merged]
+    readings.append(("metric, mode", _objectives(merged.pop("metric", None), merged.pop("mode", None), experiment)))
+    for name, options in readings:
+        if twice := [option for option, value in options.items() if merged.get(option, value) != value]:
+            raise SweepError(f"{name} says what {twice[0]} says, too; give one of them")
+        merged |= options
     return merged, notes
 
 

@@ -51,7 +51,8 @@ def _belongs_in_a_space(name: str, value: Any) -> bool:
 def _holds_range(value: Any) -> bool:
     if is_range(value) or is_grid(value) or isinstance(value, WithPrior):
         return True
-    return isinstance(value, Mapping) and any(map(_holds_range, value.values()))
+    parts = value.values() if isinstance(value, Mapping) else value
+    return isinstance(value, Mapping | list | tuple) and any(map(_holds_range, parts))
 
 
 def _flat(space: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:

@@ -117,6 +117,13 @@ def test_rays_words_are_taken_as_arguments_too(storage: Path) -> None:
             {"tune_config": tune.TuneConfig(num_samples=3), "num_samples": 4},
             "num_samples is given twice: as an argument",
         ),
+        ({"max_failures": 0, "retries": 5}, "max_failures says what retries says, too; give one of them"),
+        ({"time_budget_s": 60, "time_budget": 5}, "time_budget_s says what time_budget says, too; give one of them"),
+        ({"storage_path": "elsewhere"}, "storage_path says what storage says, too; give one of them"),
+        (
+            {"objectives": ("loss:min",), "tune_config": tune.TuneConfig(mode="max")},
+            "metric, mode says what objectives says, too; give one of them",
+        ),
         ({"tune_config": tune.TuneConfig(metric="loss")}, "metric='loss': the Experiment's is 'score'; leave one"),
         ({"tune_config": tune.TuneConfig(mode="min")}, "mode='min': the Experiment's is 'max'; leave one"),
         (
@@ -177,6 +184,11 @@ def test_a_train_function_or_a_class_with_its_param_space_is_an_experiment(stora
             quadratic,
             {"param_space": {"model": {"lr": tune.uniform(0, 1)}, "model_lr": 1}},
             "param_space has model_lr twice, once as a space in a space",
+        ),
+        (
+            quadratic,
+            {"param_space": {"model": {"sizes": [tune.choice([1, 2]), 3]}}},
+            "model_sizes: .* a space is flat: give each of its entries a name here, such as model_sizes_0",
         ),
         (int, {"param_space": {}}, "a class derived from tune.Trainable"),
     ],

@@ -230,10 +230,10 @@ def test_an_exit_in_a_given_object_ends_no_sweep(caplog: pytest.LogCaptureFixtur
 def test_a_number_of_reports_is_the_budget_where_nothing_else_gives_one(
     storage: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    usual = {"stop": {"training_iteration": 4}, "callbacks": [Counting()], "storage": storage, "device": "cpu"}
+
     def budget(experiment: Experiment, **options: Any) -> str:
-        tuner: Any = build_tuner(
-            experiment, stop={"training_iteration": 4}, callbacks=[Counting()], storage=storage, device="cpu", **options
-        )
+        tuner: Any = build_tuner(experiment, **{**usual, **options})
         return str(tuner.plan.budget)
 
     assert budget(PLAIN) == "4 epochs"
@@ -242,6 +242,8 @@ def test_a_number_of_reports_is_the_budget_where_nothing_else_gives_one(
     assert "a trial ends when training_iteration is 4 or more\n" in told
     assert "to resume the sweep, give build_tuner() the same objects again" in told
     assert budget(PLAIN, epochs=7) == "7 epochs"
+    assert budget(PLAIN, stop={"epoch": 5}) == "5 epochs"
+    assert budget(PLAIN, stop=MaximumIterationStopper(30)) == "30 epochs"
     assert budget(replace(PLAIN, budget=Budget(epochs=6))) == "6 epochs"
 
 

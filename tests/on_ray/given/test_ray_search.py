@@ -219,6 +219,11 @@ def test_a_space_that_branches_is_given_to_the_searcher_too(storage: Path) -> No
         (Slow(), {"search": "tpe"}, "search_alg=.*Slow and search='tpe' both say what proposes the trials; give one"),
         (OptunaSearch(), {"space": by_branch}, "it cannot propose a trial .*give it .* a space of its own, since"),
         (Slow(), {"space": {"y": tune.uniform(0, 1)}}, "it proposes x, and the Experiment's space has y"),
+        (
+            OptunaSearch(points_to_evaluate=[{"y": 1}]),
+            {},
+            "it proposes x, y, and the Experiment's space has x; give both the same",
+        ),
         (BasicVariantGenerator(), {"space": by_branch}, "it proposes from a mapping of ranges"),
         (OptunaSearch(), {"space": {"x": tune.grid_search([1])}}, r"search_alg=BasicVariantGenerator\(\) goes through"),
         (None, {"search": "ray.OptunaSearch"}, r"none was given; give one of that class, .*search_alg=OptunaSearch\("),
