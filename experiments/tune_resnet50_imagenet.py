@@ -44,7 +44,7 @@ EXPERIMENT = Experiment(
     imports=("torchvision", "evaluate"),
     display_params=("lr", "batch_size", "weight_decay"),
     scale_lr=True,
-    per_worker=("batch_size",),
+    per_worker=("batch_size", "sgd.lr"),
 )
 
 if __name__ == "__main__":

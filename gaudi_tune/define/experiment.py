@@ -33,6 +33,7 @@ from gaudi_tune.define.reading import (
 )
 from gaudi_tune.define.search_space import SearchSpace, SpaceFunction
 from gaudi_tune.define.space_checks import problem_of_name
+from gaudi_tune.define.trial_proxy import hyperparameter
 from gaudi_tune.training.class_loop import ClassLoop
 from gaudi_tune.training.prediction import Predictor
 from gaudi_tune.training.session import TrainLoop
@@ -225,7 +226,7 @@ class Experiment:
     """The hyperparameters to show in lines and tables. Default: the first three of the space, eight if it branches."""
     per_worker: Annotated[Texts, Field(examples=["('batch_size',)"])] = ()
     """Hyperparameters that ``space`` and ``baseline`` give per worker, such as a batch size that is published per
-    device. A trial multiplies them by its number of workers."""
+    device. A trial multiplies them by its number of workers. Of a name with a dot, only the range is multiplied."""
     scale_lr: Switch = False
     """Whether ``lr`` is meant for the baseline's batch size and scales with the batch size of a trial. See
     ``lr_for_batch`` of :class:`~gaudi_tune.recipes.training_config.TrainingConfig`."""
@@ -249,11 +250,9 @@ class Experiment:
         """Check the names of hyperparameters that other fields have."""
         kind, fields = self.config_class.__name__, self.config_class.field_names()
         hyperparameters = self.baseline or (self.search_space.names if self.per_worker else {})
-        for name in self.per_worker:
-            if name not in hyperparameters:
-                raise SweepError(
-                    f"per_worker must name hyperparameters of the baseline, but got {name!r}; leave it out"
-                )
+        unknown = sorted({*map(hyperparameter, self.per_worker)} - set(hyperparameters))
+        if unknown:
+            raise SweepError(f"per_worker must name hyperparameters of the baseline, but got {unknown}; leave them out")
         if self.scale_lr and "lr_for_batch" not in fields:
             raise SweepError(f"scale_lr: {kind} has no lr_for_batch; derive it from TrainingConfig")
         unknown = sorted(set(self.display_params) - set(fields))

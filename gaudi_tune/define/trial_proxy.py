@@ -92,7 +92,7 @@ class TrialProxy:
                     f"the search space asks for {study_name} and {self.study_names[name]} in one trial, and both are "
                     f"the same hyperparameter, {name}; give one of them another name after the dot"
                 )
-            factor = self._factors.get(name, 1)
+            factor = self._factors.get(study_name, self._factors.get(name, 1))
             self.ranges[name] = multiplied(name, range_, factor)
             if prior is not None:
                 self.priors[name] = plain(prior) if factor == 1 else plain(prior) * factor

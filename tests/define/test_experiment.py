@@ -64,7 +64,7 @@ def test_an_experiment_has_one() -> None:
         ({"check": 3}, "check must be a function, but got 3"),
         ({"check": lambda: []}, r"check must take one argument \(too many .*, but got the function <lambda>"),
         ({"scale_lr": "no"}, "scale_lr must be True or False, but got 'no'"),
-        ({"per_worker": ("batch_size",)}, "per_worker must name hyperparameters of the baseline, .* 'batch_size'"),
+        ({"per_worker": ("batch_size",)}, "per_worker must name hyperparameters of the baseline, .*'batch_size'"),
         ({"scale_lr": True}, "scale_lr: QuadraticConfig has no lr_for_batch; derive it from TrainingConfig"),
         ({"display_params": ("y",)}, r"display_params must name fields of QuadraticConfig, but got \['y'\]"),
         ({"baselin": {}}, r"Experiment has no field baselin \(did you mean baseline\?\)"),

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from optuna.distributions import FloatDistribution
 
 from gaudi_tune import Experiment, SweepOptions
 from gaudi_tune.cli.command_line import parse_options
@@ -75,6 +76,15 @@ def test_the_learning_rate_goes_with_the_batch(name: str, workers: int) -> None:
     ]
     assert asked.experiment.search_space.fixed == {"lr": 0.01}
     assert [trial.peak_lr for trial in trials] == pytest.approx([0.01, 0.04, 0.02])
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_the_range_of_imagenets_learning_rate_follows_the_published_batch(workers: int) -> None:
+    experiment = asked_of("resnet50-imagenet", workers).experiment
+    around_goyals = FloatDistribution(0.02 * workers, 0.8 * workers, log=True)  # 0.1 for 256 images
+    assert experiment.search_space.ranges["lr"] == [around_goyals]
+    assert experiment.baseline["lr"] == 0.8
+    assert experiment.search_space.outside(experiment.baseline) == []
 
 
 @pytest.mark.parametrize(
