@@ -37,7 +37,7 @@ BUDGETS = {
     "sweep.record": 1316,
     "define": 1411,
     "group": 1853,
-    "integrations": 151,
+    "integrations": 156,
     "data": 1659,
     "storage": 441,
     "recipes": 1233,

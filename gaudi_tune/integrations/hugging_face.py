@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType, save_fsdp_model, save_fsdp_optimizer
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
 
 from gaudi_tune.base import names
@@ -46,17 +46,24 @@ class ReportCallback(TrainerCallback):
 
     _training = _shards = False
 
+    def __init__(self, trainer: Trainer | None = None) -> None:
+        """Make the callback of any Trainer; one that uses ``deepspeed`` has to be named, since its engine saves.
+
+        ``trainer.add_callback(ReportCallback(trainer))`` adds it.
+        """
+        self._trainer = trainer
+
     def on_init_end(self, args: TrainingArguments, *_: Any, **parts: Any) -> None:
         """Refuse a Trainer whose sharded model cannot be saved.
 
         Raises:
-            ValueError: It shards with DeepSpeed, of which this callback knows no engine; or it would train without
+            ValueError: It shards with DeepSpeed, and this callback does not have it; or it would train without
                 sharding, since accelerate does not shard on CPUs.
         """
-        if args.world_size > 1 and args.deepspeed:
+        if args.deepspeed and self._trainer is None:
             raise ValueError(
-                f"deepspeed must be off in a trial on several devices, but got {args.deepspeed!r}: a checkpoint would "
-                f"have a part of the model; take fsdp, or train an adapter (PEFT), which leaves more memory free"
+                "ReportCallback must have its Trainer with deepspeed, whose engine saves, but got none; make the "
+                "Trainer first, and call trainer.add_callback(ReportCallback(trainer))"
             )
         self._shards = bool(args.world_size > 1 and args.fsdp)
         if self._shards and AcceleratorState().distributed_type != DistributedType.FSDP:
@@ -90,9 +97,10 @@ class ReportCallback(TrainerCallback):
             return
         progress = {names.EPOCH: state.epoch or 0.0, names.STEP: state.global_step}
         monitored = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
-        parts |= {"device": args.device.type, "shards": self._shards}
+        engine = self._trainer.model_wrapped if self._trainer is not None and args.deepspeed else None
+        parts |= {"device": args.device.type, "shards": self._shards or engine is not None, "engine": engine}
         save = partial(_save, model, parts, state, metrics.get(monitored))
-        report({**metrics, **progress}, save=Sharded(save) if self._shards else save)
+        report({**metrics, **progress}, save=Sharded(save) if parts["shards"] else save)
 
 
 def checkpoint_folder() -> str | None:
@@ -103,7 +111,9 @@ def checkpoint_folder() -> str | None:
 
 def _save(model: Any, parts: Mapping[str, Any], state: TrainerState, monitored: float | None, folder: Path) -> None:
     """Write the files that ``resume_from_checkpoint`` and, if the model is not sharded, ``from_pretrained`` read."""
-    if parts["shards"]:
+    if parts["engine"] is not None:
+        parts["engine"].save_checkpoint(str(folder), exclude_frozen_parameters=hasattr(model, "peft_config"))
+    elif parts["shards"]:
         accelerate = AcceleratorState()
         save_fsdp_model(accelerate.fsdp_plugin, accelerate, model, str(folder), adapter_only=True)
         save_fsdp_optimizer(accelerate.fsdp_plugin, accelerate, parts["optimizer"], model, str(folder))
