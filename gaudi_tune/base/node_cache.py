@@ -76,4 +76,5 @@ def fingerprint(source: str) -> list[Any]:
     if not source or not os.path.exists(path):  # in contrast to Path.exists, it answers for a name of any length, too
         return [source]
     files = files_below(path) if path.is_dir() else [path]
-    return [[str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns] for p in files]
+    # By its name, too: it may be a link, and a name says to which split a file belongs.
+    return [[str(p.relative_to(path)), str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns] for p in files]

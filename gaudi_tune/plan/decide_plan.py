@@ -76,6 +76,9 @@ def decide_plan(
         ) from error
     scheduler = scheduler_kind(options.scheduler)
     scheduler.check(experiment.search_space)
+    takes_grace = scheduler.has_rungs or options.scheduler in ("hyperband", "median")
+    if options.grace and options.resume is None and not takes_grace:
+        raise SweepError(f"--grace {options.grace}: --scheduler {options.scheduler} takes none; leave it out")
     return Plan(
         experiment=experiment,
         objectives=applied.objectives,
@@ -216,11 +219,12 @@ def choose_confirmation(options: SweepOptions, recipe: Recipe, trials: int) -> t
     confirm = 0 if obstacle else min(recipe.confirm if options.confirm is None else options.confirm, trials - 1)
     if options.baseline_only:
         return 0, options.seeds or 0
-    if options.seeds and not confirm:
-        raise SweepError(
-            f"--seeds {options.seeds} goes with --confirm K, which says how many trials are confirmed, or with "
-            f"--baseline-only"
-        )
+    for name in ("seeds", "most_seeds"):
+        if (given := getattr(options, name)) and not confirm:
+            raise SweepError(
+                f"{flag(name)} {given} goes with --confirm K, which says how many trials are confirmed, or with "
+                f"--baseline-only"
+            )
     return confirm, (options.seeds or recipe.seeds) if confirm else 0
 
 

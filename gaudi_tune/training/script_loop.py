@@ -29,6 +29,9 @@ def run_script(config: dict[str, Any], path: str, source: bytes | str, package: 
     sys.modules["__main__"], sys.argv, _config = module, [path], config
     try:
         exec(compile(source, path, "exec", dont_inherit=True), vars(module))  # noqa: S102  (the user's own script)
+    except SystemExit as end:
+        if end.code not in (None, 0):  # else it has ended well, as by sys.exit(main())
+            raise
     finally:
         sys.modules["__main__"], sys.argv, _config = main, arguments, None
 

@@ -64,6 +64,11 @@ def test_a_changed_file_has_another_fingerprint(tmp_path: Path) -> None:
     before = fingerprint(str(file))
     file.write_text("ab")
     assert fingerprint(str(file)) != before
+    (tmp_path / "splits").mkdir()
+    (link := tmp_path / "splits" / "val.csv").symlink_to(file)
+    of_link = fingerprint(str(tmp_path / "splits"))
+    link.rename(tmp_path / "splits" / "other.csv")
+    assert fingerprint(str(tmp_path / "splits")) != of_link
     assert fingerprint("a_name_on_the_hub") == ["a_name_on_the_hub"]
 
 

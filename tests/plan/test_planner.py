@@ -144,6 +144,8 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
         ),
         ({"settings": ("train_samples=16",)}, "batch_size must be at most the 16 training samples, but got 64"),
         ({"search": "annealing"}, "--search annealing: no such sampler; take gp, tpe, random"),
+        ({"grace": 2, "scheduler": "fifo"}, "--grace 2: --scheduler fifo takes none; leave it out"),
+        ({"confirm": 0, "most_seeds": 9}, "--most-seeds 9 goes with --confirm K"),
         ({"seconds": 60, "grace": 70}, "--seconds 60 --grace 70: grace must be at most the budget, 60 seconds"),
         ({"data": "/no/such/data"}, "--data /no/such/data: no such file or folder"),
         ({"model": "/no/such/model"}, "--model /no/such/model: no such folder"),

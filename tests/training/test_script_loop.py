@@ -52,6 +52,13 @@ def test_every_trial_runs_it_from_its_first_line(tmp_path: Path) -> None:
     assert config_of_trial() is None
 
 
+def test_a_script_that_exits_with_status_0_has_ended_well() -> None:
+    for end in ("sys.exit()", "sys.exit(0)"):
+        run_script({}, path="/somewhere/train.py", source=f"import sys; {end}; 1 / 0")
+    with pytest.raises(SystemExit, match="2"):
+        run_script({}, path="/somewhere/train.py", source="import sys; sys.exit(2)")
+
+
 @pytest.mark.parametrize(("confirms", "names"), [(0, "lr"), (2, "confirms lr")])
 def test_a_script_gets_confirms_only_where_it_is_not_0(confirms: int, names: str) -> None:
     script = 'from gaudi_tune import report, tune_script\nreport({"names": " ".join(sorted(tune_script({}, "loss")))})'

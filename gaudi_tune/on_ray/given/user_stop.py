@@ -31,8 +31,8 @@ class UserStop:
             return self._reached(result)
         if self._stop is None:
             return ""
-        stop, nested = self._stop, unflatten_dict(dict(result))
-        if not self._guarded.call("__call__", lambda: bool(stop(trial_id, nested))):
+        stop = self._stop
+        if not self._guarded.call("__call__", lambda: bool(stop(trial_id, unflatten_dict(dict(result))))):
             return ""
         return f"its {describe_stop(self._stop).removeprefix('a trial ends when ').removesuffix(' says so')} says stop"
 

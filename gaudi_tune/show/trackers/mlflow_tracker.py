@@ -148,7 +148,8 @@ class MlflowTracker:
     def _begin_sweep(self, time_ms: int) -> None:
         """Put the records that begin the sweep's run, with its settings and options as parameters."""
         plan, experiment = self._plan, self._plan.experiment
-        params = {**plan.settings, **option_params(plan)}
+        options = option_params(plan)  # whose names a setting may have, such as scheduler
+        settings = {f"set/{name}" if name in options else name: value for name, value in plan.settings.items()}
         self._put(
             records.BeginSweep(
                 run=SWEEP,
@@ -161,7 +162,7 @@ class MlflowTracker:
                     records.OUTBOX: str(time_ms),
                     **({records.ORIGIN: plan.origin} if plan.origin else {}),
                 },
-                params=named_params(params),
+                params=named_params({**options, **settings}),
                 tracking_uri=plan.tracking_uri,
                 experiment=experiment.name,
                 artifacts=artifact_folder(plan.tracking_uri, experiment.name),

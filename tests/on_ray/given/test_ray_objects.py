@@ -206,6 +206,9 @@ def test_the_three_forms_of_a_stop_end_trials(caplog: pytest.LogCaptureFixture) 
 
     assert UserStop(read_stop(broken)).why_trial_ends("a", {}) == ""
     assert "stop failed in __call__(); the sweep continues" in caplog.text
+    by_function = UserStop(read_stop(lambda trial_id, result: True))
+    assert by_function.why_trial_ends("a", {"metrics": 1, "metrics/mAP": 2}) == ""
+    assert "Cannot unflatten dict due the key 'metrics/mAP'" in caplog.text
     by_phase = UserStop(read_stop({"phase": 3}))
     answers = [by_phase.why_trial_ends("a", {"phase": phase}) for phase in ("warm", None, np.float32(3), 4)]
     assert answers == ["", "", "phase 3 reached the 3 of its stop", "phase 4 reached the 3 of its stop"]

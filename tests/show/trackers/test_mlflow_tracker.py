@@ -93,6 +93,7 @@ def test_the_run_of_the_sweep_has_what_the_confirmation_came_to(storage: Path) -
 
 def test_a_sweep_of_every_outcome(storage: Path) -> None:
     plan = plan_of(storage, "outcomes")
+    plan = replace(plan, settings={**plan.settings, "width": 8, "scheduler": "cosine"})
     tracker, state = MlflowTracker(plan), state_of(plan)
     report, checkpoint = plan.folder / "report.html", plan.folder / "trial-002" / "checkpoint_000000"
     report.write_text("drawn")
@@ -133,6 +134,8 @@ def test_a_sweep_of_every_outcome(storage: Path) -> None:
     assert history(plan, runs["sweep"], "best_score") == [(0, 0.25), (0, 0.5), (3, 0.5)]
     assert (sweep.tags["best_trial"], sweep.tags["ended_early"]) == ("2", "Ctrl-C")
     assert (sweep.params["num_samples"], sweep.metrics["seconds/training"]) == ("4", 4.5)
+    kept = {name: sweep.params[name] for name in ("width", "scheduler", "set/scheduler")}
+    assert kept == {"width": "8", "scheduler": "asha-promote", "set/scheduler": "cosine"}
     assert sweep.tags["version.torch"]
     assert artifacts(plan, runs["sweep"]) == {"space.json", "summary.json", "report.html"}
     assert artifacts(plan, runs["002"], "checkpoint") == {"checkpoint/epoch.txt"}
