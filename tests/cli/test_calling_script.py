@@ -34,11 +34,10 @@ if __name__ == "__main__":
         (TUNED, "pkg/train.py", ["-m", "pkg.train"], "train"),
         (TUNED, "train.py", ["-m", "cProfile", "-o", "profile", "train.py"], "train"),
         (LOOP, "train.py", ["-m", "cProfile", "-o", "profile", "train.py"], "train"),
-        (TUNED, "latin.py", ["latin.py"], "latin"),
         (LOOP, "app/__main__.py", ["app"], "app"),
         (TUNED, "app/__main__.py", ["app.zip"], "app"),
     ],
-    ids=["module", "profiled", "profiled main", "latin", "folder", "archive"],
+    ids=["module", "profiled", "profiled main", "folder", "archive"],
 )
 def test_the_script_itself_is_tuned(text: str, file: str, how: list[str], name: str, tmp_path: Path) -> None:
     script = tmp_path / file

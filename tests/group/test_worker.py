@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import atexit
 import gc
+import json
 import logging
+import re
 import sys
 import threading
 import time
@@ -20,6 +22,7 @@ import pytest
 from ray import cloudpickle
 from ray.train.v2._internal.execution.train_fn_utils import DistributedTrainFnUtils, set_train_fn_utils
 
+from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.devices.device_metrics import DeviceMetrics
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.group import worker
@@ -62,6 +65,21 @@ def exits_as_it_cleans_up(config: dict[str, Any]) -> None:
         three_epochs(config)
     finally:
         raise SystemExit(3)
+
+
+def leaves(config: dict[str, Any]) -> None:
+    raise SystemExit(3)
+
+
+class TwoPartError(Exception):
+    """Can be pickled, and not unpickled: pickle would make it again from its text alone."""
+
+    def __init__(self, what: str, number: int) -> None:
+        super().__init__(f"{what} {number}")
+
+
+def raises_two_parts(config: dict[str, Any]) -> None:
+    raise TwoPartError("no such layer", 2)
 
 
 def trains_in_a_thread(config: dict[str, Any]) -> None:
@@ -171,3 +189,22 @@ def test_an_error_after_the_stop_is_in_the_log(
         mailbox.put({"do": "stop"})
         assert following.result(timeout=20) == {"do": "stop"}
     assert "OSError: no such file" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("train_loop", "says"),
+    [
+        (leaves, r"your train loop ended its process \(SystemExit 3\) at test_worker\.py:\d+ "),
+        (raises_two_parts, r"test_worker\.TwoPartError: no such layer 2$"),
+    ],
+)
+def test_any_error_of_a_loop_is_handed_in_as_plain_data(
+    train_loop: TrainLoop, says: str, mailbox: Mailbox, run_trial: Callable[[TrainLoop], Any]
+) -> None:
+    ended = run_trial(train_loop)
+    report = asyncio.run(mailbox.report())
+    failure = Failure.from_plain(json.loads(json.dumps(report["failure"])))
+    assert (report["kind"], failure.kind) == ("error", FailureKind.LOOP_ERROR)
+    assert re.search(says, failure.text.splitlines()[-1])
+    with pytest.raises(RuntimeError, match="Traceback"):  # which Ray Train can send, and which ends the group
+        ended.result(timeout=20)

@@ -6,7 +6,6 @@ import atexit
 import ctypes
 import gc
 import importlib
-import json
 import math
 import os
 import shutil
@@ -26,7 +25,6 @@ import ray.train.collective
 import torch
 from ray import tune
 from ray.train import Checkpoint
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gaudi_tune.devices.find import worker_device
 from gaudi_tune.training.keep import keep
@@ -73,13 +71,6 @@ def quadratic(config: dict[str, Any]) -> None:
         if trial.done_at:
             metrics |= {"done": epoch == trial.done_at, "runs_in": os.environ["MLFLOW_EXPERIMENT_NAME"]}
         report(metrics, save=partial(_write, epoch=epoch))
-
-
-def unsaved(config: dict[str, Any]) -> None:
-    """Report as :func:`quadratic` does, and save nothing."""
-    for epoch in range(1, config["epochs"] + 1):
-        time.sleep(0.3)
-        ray.train.report({"epoch": epoch, "score": 1 - config["x"] ** 2 - 1 / epoch})
 
 
 def failing_on_one_rank(config: dict[str, Any]) -> None:
@@ -315,24 +306,8 @@ def lingering(config: dict[str, Any]) -> None:
 
 
 def ending(config: dict[str, Any]) -> None:
-    """End in the way that the configuration names: the process, or the loop with an error."""
-    ways: dict[str, Callable[[], Any]] = {
-        "SystemExit": lambda: sys.exit(3),
-        "os._exit": lambda: os._exit(3),
-        "TwoPartError": _raise_two_parts,
-    }
-    ways[config["way"]]()
-
-
-class TwoPartError(Exception):
-    """Can be pickled, and not unpickled: pickle would make it again from its text alone."""
-
-    def __init__(self, what: str, number: int) -> None:
-        super().__init__(f"{what} {number}")
-
-
-def _raise_two_parts() -> None:
-    raise TwoPartError("no such layer", 2)
+    """End the process."""
+    os._exit(3)
 
 
 HABANAS = ("LD_PRELOAD", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PT_HPU_LAZY_MODE")
@@ -345,20 +320,3 @@ def leaking(config: dict[str, Any]) -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(used))  # as a library in C does that forgets it
     pid_and_variables = {"worker_pid": os.getpid(), **{name: os.environ.get(name) for name in HABANAS}}
     report({"epoch": 1, **pid_and_variables}, save=partial(_write, epoch=1))
-
-
-def noting_the_optimizer(config: dict[str, Any], train_loop: Callable[[dict[str, Any]], None], folder: Path) -> None:
-    """Run a train loop; a file named as the configuration's seed gets what the optimizer had, a line for each step."""
-    with (folder / f"{config['seed']}").open("a") as file:
-
-        def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-            first, *others = optimizer.param_groups
-            had = {name: first[name] for name in ("lr", "momentum") if name in first}
-            decay = max(group["weight_decay"] for group in (first, *others))  # norms and biases may be spared
-            print(json.dumps({"kind": type(optimizer).__name__.lower(), "weight_decay": decay, **had}), file=file)
-
-        hook = register_optimizer_step_pre_hook(note)
-        try:
-            train_loop(config)
-        finally:
-            hook.remove()

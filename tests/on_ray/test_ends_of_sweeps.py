@@ -1,4 +1,4 @@
-"""Sweeps that end in good order after an error outside their trials, and one of several objectives."""
+"""Sweeps that end in good order after an error outside their trials."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import signal
 import threading
 from dataclasses import replace
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,15 @@ from optuna.trial import TrialState
 from ray import tune
 from ray.util import placement_group_table
 
-from gaudi_tune import SweepError, SweepOptions, build_tuner
+from gaudi_tune import SweepError, SweepOptions
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.on_ray.watch import LOOK_EVERY_S
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.trackers.tracker import TRACKERS
-from tests.helpers.groups import in_one_group
 from tests.helpers.json_lines import JsonLinesTracker
 from tests.helpers.quadratic import QUADRATIC
 from tests.helpers.stored_study import stored_trials
+from tests.tools.agree.kinds import CheckedSweep, Kind
 
 
 def test_a_group_that_cannot_start_fails_its_trial_with_the_reason_and_books_nothing(
@@ -33,7 +32,12 @@ def test_a_group_that_cannot_start_fails_its_trial_with_the_reason_and_books_not
 ) -> None:
     plan = make_plan(QUADRATIC, SweepOptions(storage=tmp_path, name="no-start", baseline_only=True))
     wrong = replace(plan.devices, type=replace(plan.devices.type, backend="nonsense"))
-    results = SweepTuner(replace(plan, devices=wrong)).fit()
+    tuner = SweepTuner(replace(plan, devices=wrong))
+    results = tuner.fit()
+    with pytest.raises(
+        SweepError, match=r"has run its sweep; .* with another: build_tuner\(.*resume='no-start'.*add_trials=N"
+    ):
+        tuner.fit()
     assert len(results.errors) == 1
     assert "nonsense" in str(results.errors[0])
     summary = json.loads(plan.summary_file.read_text())
@@ -92,54 +96,14 @@ class Breaking(optuna.samplers.RandomSampler):
         return super().sample_independent(study, *about)
 
 
-def test_a_sampler_that_fails_ends_the_sweep_in_good_order(ray_here: None, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"num_samples": 4, "epochs": 1, "storage": tmp_path, "name": "breaks"}
-    experiment = replace(QUADRATIC, space={"x": tune.uniform(-1, 1)})
-    tuner = in_one_group(build_tuner(experiment, sampler=Breaking(), **options))
+def test_a_sampler_that_fails_ends_the_sweep_in_good_order(storage: Path, tracking_store: str) -> None:
+    kind = Kind(options={"scheduler": "fifo"}, objects=lambda: {"sampler": Breaking()}, devices=1)
+    sweep = CheckedSweep("breaks", kind, storage, tracking_store)
     why = r"sampler=Breaking failed: KeyError: 'momentum' \(.*test_ends_of_sweeps.py, line \d+\); correct it and resume"
     with pytest.raises(SweepError, match=why):
-        tuner.fit()
-    summary = json.loads((tmp_path / "breaks" / "summary.json").read_text())
+        sweep.run()
+    summary = json.loads((sweep.folder / "summary.json").read_text())
     assert summary["ended_early"]["status"] == 1
     assert summary["counts"] == {"finished": 3}
-    trials = stored_trials(tmp_path / "breaks")
-    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 3
-    assert tuner.run.searcher.proposer.n_proposed == 3, "a resumed sweep makes the fourth proposal"
-
-
-def test_a_sweep_of_several_objectives_ends_with_its_front(
-    ray_here: None, storage: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    objectives = ("score:max", "noise:max", "train_loss:min")
-    experiment = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
-    asked: dict[str, Any] = {"num_samples": 6, "epochs": 4, "seed": 3, "confirm": 2, "seeds": 2, "name": "front"}
-    tuner = in_one_group(build_tuner(experiment, objectives=objectives, storage=storage, **asked))
-    tuner.fit()
-    with pytest.raises(
-        SweepError, match=r"has run its sweep; .* with another: build_tuner\(.*resume='front'.*add_trials=N"
-    ):
-        tuner.fit()
-    summary = json.loads((storage / "front" / "summary.json").read_text())
-    assert summary["objectives"] == ["max score", "max noise", "min train_loss"]
-    points = {}
-    for row in summary["front"]:
-        reports = [
-            json.loads(line) for line in (storage / "front" / f"trial-{row['trial']:03d}" / "result.json").open()
-        ]
-        best = max(reports, key=lambda report: report["score"])
-        points[row["trial"]] = row["values"]
-        assert row["values"] == {name: best[name] for name in ("score", "noise", "train_loss")}
-        assert (Path(row["checkpoint"]) / "epoch.txt").read_text() == str(row["epoch"]) == str(best["epoch"])
-    for one, other in permutations(points.values(), 2):
-        assert one["score"] > other["score"] or one["noise"] > other["noise"] or one["train_loss"] < other["train_loss"]
-    rivals = summary["confirmation"]["rivals"]
-    assert {row["trial"] for row in rivals} <= {trial for trial in points if trial != 1} or len(points) < 3
-    assert all(set(row["others"]) == {"noise", "train_loss"} for row in rivals)
-    said = capsys.readouterr().out
-    assert "metric  score: more is better\n        noise: more is better\n        train_loss: less is better" in said
-    assert "front       trial     score" in said
-    assert "on the front" in said
-
-    found = mlflow.search_runs(experiment_names=["quadratic"], output_format="list")
-    tagged = {int(run.data.tags["trial"]) for run in found if run.data.tags.get("pareto_front") == "true"}
-    assert tagged == set(points)
+    states = [trial.state for trial in stored_trials(sweep.folder)]
+    assert states == [TrialState.COMPLETE] * 3, "a resumed sweep makes the fourth proposal"

@@ -24,6 +24,7 @@ from gaudi_tune.on_ray import local_ray
 from gaudi_tune.on_ray.local_ray import begin_ray, end_ray, start_ray
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.private.setup_worker import FORK_SERVER
+from tests.helpers.cluster_sweep import SOON_GONE
 from tests.helpers.quadratic import QUADRATIC
 
 
@@ -224,11 +225,11 @@ def test_a_folder_that_another_user_has_made_is_left_to_him(monkeypatch: pytest.
 
 
 DYING_RAYLET = """
-import functools, logging, pathlib, sys, time
+import functools, logging, pathlib, signal, sys, time
 import ray
 from ray._private import services
 from gaudi_tune import SweepOptions
-from gaudi_tune.on_ray.local_ray import start_ray
+from gaudi_tune.on_ray.local_ray import begin_ray, start_ray
 from gaudi_tune.plan.planner import make_plan
 from tests.helpers.quadratic import QUADRATIC
 
@@ -237,7 +238,7 @@ start, deaths = services.start_raylet, []
 @functools.wraps(start)
 def start_and_kill(*arguments, **options):
     started = start(*arguments, **options)
-    if len(deaths) < int(sys.argv[2]):
+    if not deaths:
         started.process.kill()
         deaths.append(time.monotonic())
     else:
@@ -246,21 +247,27 @@ def start_and_kill(*arguments, **options):
 
 services.start_raylet = start_and_kill
 logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stdout)
-start_ray(make_plan(QUADRATIC, SweepOptions(storage=pathlib.Path(sys.argv[1]), device="cpu")))
-print("started", ray.is_initialized())
-ray.shutdown()
+plan = make_plan(QUADRATIC, SweepOptions(storage=pathlib.Path(sys.argv[1]), device="cpu"))
+begin_ray(plan)
+start_ray(plan)
+print("started", ray.is_initialized(), flush=True)
+signal.raise_signal(signal.SIGTERM)
 """
 
 
 @pytest.mark.processes
 @pytest.mark.own_ray
-def test_a_raylet_that_dies_at_its_start_is_seen_and_another_ray_started(tmp_path: Path) -> None:
+def test_a_raylet_that_dies_at_its_start_is_seen_and_another_ray_started_which_sigterm_ends_without_a_stack(
+    tmp_path: Path,
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", DYING_RAYLET, str(tmp_path), "1"],
-        cwd=PROJECT_ROOT, capture_output=True, text=True, check=False,
+        [sys.executable, "-c", DYING_RAYLET, str(tmp_path)],
+        cwd=PROJECT_ROOT, env={**os.environ, **SOON_GONE}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     words = ("Ray did not", "waited", "started")
     warning, *lines = [line for line in done.stdout.splitlines() if line.startswith(words)]
     assert warning.startswith("Ray did not start (its raylet has ended: "), done.stderr
     assert warning.endswith("raylet.out)); trying again")
     assert lines == ["waited True", "started True"]
+    assert done.returncode == -signal.SIGTERM
+    assert "stack" not in done.stderr.lower()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -20,17 +19,13 @@ import ray
 from ray import cloudpickle, tune
 
 from gaudi_tune import Budget, Experiment, Recipe, SweepError, SweepOptions, build_tuner
-from gaudi_tune.base.prints import prints_of
 from gaudi_tune.cli.run import dry_run_lines
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.plan.planner import make_plan, make_proposer
-from gaudi_tune.show.notify import VARIABLE
 from gaudi_tune.show.plan_text import plan_lines
-from gaudi_tune.sweep.record.trial_state import trial_name
 from gaudi_tune.training.trial_config import TrialConfig
 from tests.helpers.groups import in_one_group
 from tests.helpers.loops import forgetful, quadratic
-from tests.helpers.webhook import SECRET, Webhook
 
 OWN = Experiment(train_loop=quadratic, space={"x": tune.uniform(-1.0, 1.0), "width": 3}, metric="score")
 
@@ -228,60 +223,6 @@ def test_a_class_of_the_script_is_the_same_in_another_process(storage: Path) -> 
         check=True,
     )
     assert ran.stdout.decode().splitlines() == ["['x'] 0.5", "kind='c': Input should be 'a' or 'b'."]
-
-
-@pytest.mark.workers
-@pytest.mark.own_ray
-def test_the_ten_lines_run_anywhere(tmp_path: Path, webhook: Webhook) -> None:
-    """The script of the README and of docs/own-model.md, in an empty folder with a module beside it, called from
-    another by a program that wants messages, too."""
-    pages = [(PROJECT_ROOT / page).read_text() for page in ("README.md", "docs/own-model.md")]
-    script, same = (re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[0] for page in pages)
-    assert script == same
-    (trained,) = re.findall(r"loss = .*", script)
-    script = script.replace(trained, "loss = helper.loss_of(config, epoch)").replace(
-        "import ray.train", "import helper, ray.train"
-    )
-    there, here = tmp_path / "there", tmp_path / "here"
-    there.mkdir()
-    here.mkdir()
-    (there / "my loop.py").write_text(script)
-    (there / "helper.py").write_text(
-        "def loss_of(config, epoch):\n"
-        "    assert set(config) == {'lr', 'epochs', 'seed', 'confirms'}, config\n"
-        "    print('epoch', epoch, 'with', config['lr'])\n"
-        "    return config['lr'] + 1 / epoch\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), VARIABLE: webhook.address}
-    del environment["MLFLOW_TRACKING_URI"]
-    options = "--json --name own --num-samples 2 --epochs 3 --workers-per-trial 2 --device cpu"
-    done = subprocess.run(
-        [sys.executable, "../there/my loop.py", *options.split()],
-        cwd=here, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    summary = json.loads((here / "results" / "own" / "summary.json").read_text())
-    assert sum(summary["counts"].values()) == 2
-    assert "failed" not in summary["counts"]
-    said = "the train loop has saved no checkpoint yet: no model is kept, weak trials end and do not wait, and a trial"
-    assert (done.stdout + done.stderr).count(said) == 1
-    assert (summary["experiment"], summary["baseline"], summary["settings"]) == ("my-loop", None, {"epochs": 3})
-    best = summary["best"]
-    assert best["value"] == pytest.approx(best["config"]["lr"] + 1 / best["epoch"])
-    assert best["checkpoint"] is None
-    own_prints = [line for line in prints_of(here / "results" / "own", trial_name(best["trial"])) if "epoch" in line]
-    assert own_prints[0] == f"epoch 1 with {best['config']['lr']}"
-    assert {line.rpartition(" ")[2] for line in own_prints} == {str(best["config"]["lr"])}
-    assert own_prints.count(own_prints[0]) == 2  # of both workers
-    assert json.loads(done.stdout) == summary
-    assert "(no baseline)" in done.stderr
-    assert webhook.got[-1]["event"] == "ended"
-    written = [file.read_bytes() for file in here.rglob("*") if file.is_file()]
-    assert not any(SECRET.encode() in text for text in [*written, done.stderr.encode()])
-    assert json.loads((here / "results" / "own" / "sweep.json").read_text())["script"] == str(there / "my loop.py")
-    assert (here / "mlflow" / "store" / "mlflow.db").is_file()
-    assert {path.name for path in here.iterdir()} == {"mlflow", "results"}
-    assert {path.name for path in there.iterdir()} - {"__pycache__"} == {"my loop.py", "helper.py"}
 
 
 WRONG = """

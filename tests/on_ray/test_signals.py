@@ -17,16 +17,15 @@ from typing import Any
 from unittest import mock
 
 import pytest
-import ray
 from ray import tune
 from ray.tune import Checkpoint
 from ray.tune.schedulers import TrialScheduler
 
-from gaudi_tune import Experiment, SweepOptions, build_tuner
+from gaudi_tune import SweepOptions, build_tuner
 from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.on_ray import sweep_run
 from gaudi_tune.on_ray.signals import Signals
 from gaudi_tune.on_ray.sweep_run import SweepRun
-from gaudi_tune.on_ray.trials import number_of
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.sweep.record.events import (
@@ -41,8 +40,9 @@ from gaudi_tune.sweep.record.events import (
     TrialBegan,
 )
 from tests.helpers.cluster_sweep import SOON_GONE
-from tests.helpers.loops import QuadraticConfig, unsaved
 from tests.helpers.quadratic import QUADRATIC
+from tests.tools.agree.kinds import CheckedSweep, Kind
+from tests.tools.agree.loops import Curve
 
 
 @pytest.fixture
@@ -139,6 +139,15 @@ def test_trials_that_have_nothing_to_save_are_not_waited_for(run: SweepRun, inte
         )
     turn(run)
     assert len(interrupts) == 1
+
+
+def test_a_trial_whose_devices_another_has_is_not_waited_for(run: SweepRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    trials: list[Any] = [SimpleNamespace(experiment_tag=f"{number}_", actor=f"actor {number}") for number in (1, 2)]
+    monkeypatch.setattr(sweep_run, "actor_of", lambda trial: trial.actor)
+    monkeypatch.setattr(sweep_run, "waiting_actors", set)
+    assert run._trials_that_may_save(trials) == {1, 2}
+    monkeypatch.setattr(sweep_run, "waiting_actors", lambda: {"actor 2"})
+    assert run._trials_that_may_save(trials) == {1}
 
 
 def test_a_time_budget_that_is_over_is_said_once(run: SweepRun) -> None:
@@ -246,6 +255,7 @@ def test_under_nohup_a_closed_terminal_ends_nothing() -> None:
 WITHOUT_RAYLET = """
 import os, time
 import psutil, ray
+from gaudi_tune.on_ray import sweep_run
 from gaudi_tune.on_ray.signals import Signals
 from gaudi_tune.on_ray.watch import RayWatch
 from gaudi_tune.private.ray_core import lean_ray
@@ -271,34 +281,6 @@ def test_a_sweep_whose_raylet_is_gone_is_left() -> None:
     )  # fmt: skip
     assert left.returncode == 1, left.stderr
     assert left.stdout.splitlines()[-1] == "Ray's process on this machine (raylet) is gone"
-
-
-BEFORE_A_SWEEP = """
-import signal, sys
-from pathlib import Path
-
-from gaudi_tune import SweepOptions
-from gaudi_tune.on_ray.local_ray import begin_ray, start_ray
-from gaudi_tune.plan.planner import make_plan
-from tests.helpers.quadratic import QUADRATIC
-
-plan = make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu"))
-begin_ray(plan)
-start_ray(plan)
-signal.raise_signal(signal.SIGTERM)
-"""
-
-
-@pytest.mark.processes
-@pytest.mark.own_ray
-def test_sigterm_between_the_start_of_ray_and_that_of_the_sweep_shows_no_stack_of_rays(storage: Path) -> None:
-    left = subprocess.run(
-        [sys.executable, "-c", BEFORE_A_SWEEP, str(storage)],
-        cwd=PROJECT_ROOT, env={**os.environ, **SOON_GONE}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert left.returncode == -signal.SIGTERM
-    assert "stack" not in left.stderr.lower()
-    assert not (storage / "x").exists()
 
 
 WAITING_FOR_ROOM = """
@@ -330,7 +312,7 @@ files.retry_while_disk_is_full(write, "anything")
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(("number", "heeded"), [(signal.SIGINT, 2), (signal.SIGTERM, 1), (signal.SIGHUP, 1)])
+@pytest.mark.parametrize(("number", "heeded"), [(signal.SIGINT, 2), (signal.SIGHUP, 1)])
 def test_one_signal_more_ends_the_process_also_while_a_full_disk_is_waited_for(
     storage: Path, number: signal.Signals, heeded: int
 ) -> None:
@@ -377,31 +359,9 @@ def test_a_real_sweep_ends_on_ctrl_c_before_its_first_trial(ray_here: None, tmp_
     assert json.loads((tmp_path / "x" / "summary.json").read_text())["ended_early"]["status"] == CTRL_C
 
 
-class CtrlCOnceBegun(tune.Callback):
-    """Comes when the first trial has begun."""
-
-    def on_trial_start(self, iteration: int, **info: Any) -> None:
-        if number_of(info["trial"]) == 1:
-            os.kill(os.getpid(), signal.SIGINT)
-
-
-def test_ctrl_c_does_not_wait_for_trials_whose_devices_another_has(ray_here: None, tmp_path: Path) -> None:
-    another = ray.remote(num_cpus=2)(QuadraticConfig).remote(x=0.0, epochs=1, seed=0)
-    ray.get(another.__ray_ready__.remote())
-    options = SweepOptions(storage=tmp_path, name="x", device="cpu", num_samples=2)
-    began = time.monotonic()
-    try:
-        SweepTuner(make_plan(QUADRATIC, options), callbacks=[CtrlCOnceBegun()], trackers=[]).fit()
-    finally:
-        ray.kill(another)
-    assert time.monotonic() - began < 60
-    assert json.loads((tmp_path / "x" / "summary.json").read_text())["ended_early"]["status"] == CTRL_C
-
-
-def test_a_real_sweep_whose_loop_saves_nothing_ends_at_its_limit(ray_here: None, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"num_samples": 20, "epochs": 27, "scheduler": "fifo", "name": "unsaved", "patience": 1}
-    experiment = Experiment(train_loop=unsaved, space={"x": tune.uniform(-0.5, 0.5)}, metric="score", mode="max")
-    build_tuner(experiment, storage=tmp_path, **options).fit()
-    summary = json.loads((tmp_path / "unsaved" / "summary.json").read_text())
-    assert summary["ended_early"]["status"] == 0
-    assert not summary["complete"]
+def test_a_sweep_whose_loop_saves_nothing_ends_at_its_limit(storage: Path, tracking_store: str) -> None:
+    kind = Kind(Curve(saves="never"), {"patience": 1, "scheduler": "fifo"}, complete=False)
+    sweep = CheckedSweep("unsaved", kind, storage, tracking_store)
+    assert sweep.run() == []
+    summary = json.loads((sweep.folder / "summary.json").read_text())
+    assert (summary["ended_early"]["status"], summary["complete"]) == (0, False)

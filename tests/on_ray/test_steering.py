@@ -16,8 +16,9 @@ from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.sweep.policies.stopping import StoppingRules
 from gaudi_tune.sweep.record.events import TrialBegan, TrialsAsked
-from gaudi_tune.sweep.record.sweep_file import write_sweep_file
+from gaudi_tune.sweep.record.sweep_file import read_sweep_file, write_sweep_file
 from tests.helpers.quadratic import QUADRATIC
+from tests.tools.agree.kinds import CheckedSweep, Kind
 
 PLAIN = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
 
@@ -133,21 +134,19 @@ def test_a_request_after_the_last_step_is_answered_at_once(run: SweepRun) -> Non
             answer.result(0)
 
 
-@pytest.mark.workers
 def test_a_search_that_the_time_budget_cuts_short_is_not_complete_and_keeps_what_was_asked_for(
-    ray_here: None, storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    storage: Path, tracking_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(StoppingRules, "no_more_trials", lambda rules, state, groups: len(state.searched) >= 3)
-    options = SweepOptions(
-        name="cut", storage=storage, device="cpu", num_samples=50, epochs=2, confirm=1, seeds=2, time_budget=90
-    )
-    tuner = SweepTuner(make_plan(PLAIN, options))
-    tuner.fit()
-    summary, reason = tuner.run.summary, "its time budget of 1 h 30 m left no time for more trials"
-    assert summary is not None and [len(row["scores"]) for row in summary["confirmation"]["rivals"]] == [2]
+    options = {"num_samples": 50, "confirm": 1, "seeds": 2, "time_budget": 90.0}
+    sweep = CheckedSweep("cut", Kind(options=options, baseline={"x": 0.25}, complete=False), storage, tracking_store)
+    assert sweep.run() == []
+    summary = json.loads((sweep.folder / "summary.json").read_text())
+    assert [len(row["scores"]) for row in summary["confirmation"]["rivals"]] == [2]
+    reason = "its time budget of 1 h 30 m left no time for more trials"
     assert (summary["complete"], summary["ended_early"]["why"]) == (False, reason)
-    begun = len(tuner.run.state.searched)
+    begun = len(summary["trials"])
     assert begun < 10 and summary["steered"] == []
-    assert f"{50 - begun} not begun" in (said := capsys.readouterr().out)
+    assert f"{50 - begun} not begun" in (said := sweep.printed)
     assert "--time-budget: no more trials begin" in said
-    assert make_plan(PLAIN, SweepOptions(resume="cut", storage=storage)).num_samples == 50
+    assert read_sweep_file(sweep.folder).options["num_samples"] == 50

@@ -29,6 +29,7 @@ from gaudi_tune.on_ray.tune_files import (
 )
 from gaudi_tune.private import ray_tune
 from gaudi_tune.sweep.record.state_log import TRIALS
+from tests.tools.agree.kinds import KINDS, CheckedSweep
 
 
 def saved(folder: Path) -> _TrainingResult:
@@ -157,3 +158,11 @@ def test_reports_after_the_state_are_cut_off_since_the_sweep_may_go_on_otherwise
     put_back(KeptState(parts, [json.loads(trial) for trial, _ in trials.values()], [1, 2, 3]), tmp_path, 0)
     kept = {number: (tmp_path / f"trial-{number:03d}" / "result.json").read_text() for number in lines}
     assert kept == {1: report(1, 10) + report(2, 11), 2: report(1, 10) + report(2, 11) + report(2, 20), 3: lines[3]}
+
+
+def test_trials_are_added_in_the_process_of_a_sweep_that_is_over(storage: Path, tracking_store: str) -> None:
+    """Tune reads what is put back where it wrote its own files, which are still there."""
+    sweep = CheckedSweep("more", KINDS["added trials"], storage, tracking_store)
+    assert sweep.run() == []
+    (state,) = sweep.folder.glob(CONTROLLER.format("*"))
+    assert len(json.loads(state.read_text())["trial_data"]) == 8 + 3

@@ -209,15 +209,6 @@ def test_the_configuration_names_the_schedule() -> None:
         SmallConfig(epochs=1, schedule="published")
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_a_report_names_the_rate_of_its_last_step(optimizer: str) -> None:
-    config = {"steps": 17, "eval_every": 6, "warmup": 0.2, "optimizer": optimizer}
-    with hyperparameters_of_each_step() as steps:
-        reports = reports_of(small_loop, config)
-    assert len(steps) == 17
-    assert [report[names.LEARNING_RATE] for report in reports] == [steps[at - 1]["lr"] for at in (6, 12, 17)]
-
-
 def test_seconds_of_compiling_are_in_the_first_report_alone() -> None:
     reports, _ = trained(epochs=3)
     assert all(report[names.COMPILE_SECONDS] == 0.0 for report in reports[1:])

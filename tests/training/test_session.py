@@ -1,9 +1,7 @@
 import logging
-import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from ray import tune
@@ -39,37 +37,9 @@ def test_a_loop_as_in_rays_documentation_reports_a_checkpoint_it_has_written(tmp
     assert train.get_checkpoint() is None  # the session is over
 
 
-@pytest.mark.parametrize(
-    ("value", "what"),
-    [
-        ([0.5, 0.6], "list"),
-        (torch.ones(2), r"Tensor of shape \(2,\)"),
-        (np.ones((2, 3)), r"ndarray of shape \(2, 3\)"),
-        (threading.Lock(), "lock"),
-    ],
-)
-def test_a_value_that_is_no_metric_is_named(value: Any, what: str) -> None:
-    with pytest.raises(ValueError, match=rf"the metric 'recalls' must be a number or a text, but is a {what};"):
-        reports_of(lambda config: report({"loss": 0.1, "recalls": value}), {})
-
-
-def test_the_name_of_a_metric_is_a_text() -> None:
-    with pytest.raises(ValueError, match="the name of a metric must be a text, but is 3; name it '3'"):
-        reports_of(lambda config: report({"loss": 0.1, 3: 0.5}), {})  # type: ignore[dict-item]
-
-
-@pytest.mark.parametrize("wrong", [0.5, [0.5], None])
-def test_metrics_have_names(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=r"report\(\) takes metrics by name, such as \{'loss': 0.5\}, but got "):
-        reports_of(lambda config: report(wrong), {})
-
-
-def test_numbers_of_torch_and_numpy_are_numbers() -> None:
-    (reported,) = reports_of(
-        lambda config: report({"a": torch.tensor(0.5), "b": np.float32(2), "c": "text", "d": True}), {}
-    )
-    assert reported == {"a": 0.5, "b": 2.0, "c": "text", "d": True}
-    assert [type(value) for value in reported.values()] == [float, float, str, bool]
+def test_a_value_that_is_no_metric_is_an_error_of_the_loop() -> None:
+    with pytest.raises(ValueError, match=r"the metric 'recalls' must be a number or a text, but is a Tensor of shape "):
+        reports_of(lambda config: report({"loss": 0.1, "recalls": torch.ones(2)}), {})
 
 
 @pytest.mark.workers

@@ -316,8 +316,13 @@ class CheckedSweep:
             baseline=1 if self.kind.baseline else 0,
         )
         killed, complete = self._kills > 0, self.kind.complete
-        printed = self._printed.getvalue()
-        return self._wrong + disagreements(self.folder, self.uri, printed, self.truth, killed=killed, complete=complete)
+        found = disagreements(self.folder, self.uri, self.printed, self.truth, killed=killed, complete=complete)
+        return self._wrong + found
+
+    @property
+    def printed(self) -> str:
+        """What it has printed."""
+        return self._printed.getvalue()
 
     def _confirmed(self, state: SweepState) -> dict[int, list[float]]:
         """Return the test losses at the best reports of the trials that confirm, which did not fail."""

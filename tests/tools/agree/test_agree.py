@@ -26,6 +26,7 @@ from tests.tools.agree.truth import Truth
         ("counts in every second report, default", 11, 0),  # a trial continues before a report that does not say it
         ("counts anew", 0, 0),
         ("max, two objectives", 0, 0),
+        ("two objectives, confirmation", 0, 0),
     ],
 )
 def test_every_place_has_the_numbers_that_the_loops_wrote_down(

@@ -20,8 +20,6 @@ namespace device {
 struct Settings {
   double operation_s;  // that each operation or graph takes on the device
   double eager_compile_s;  // that the first run of an operation with these shapes and constants takes
-  double copied_bytes_per_s;
-  double products_per_s;  // of two numbers that a product of matrices or a convolution sums; 0: they take no time
   int64_t memory_bytes;
   bool lazy;
 } settings;
@@ -81,7 +79,6 @@ inline void wait() {
 
 inline void copy(size_t bytes, bool to_device, bool blocks) {
   (to_device ? counts.bytes_to_device : counts.bytes_to_host) += static_cast<int64_t>(bytes);
-  if (settings.copied_bytes_per_s > 0) keep_busy(static_cast<double>(bytes) / settings.copied_bytes_per_s);
   if (blocks) wait();
 }
 
@@ -154,23 +151,6 @@ inline void run(const c10::OperatorHandle& operation, const c10::IValue* argumen
     compile_once(recipe);
   }
   launch();
-}
-
-// How many products of two numbers an operation sums.
-inline double products(const std::string& name, const c10::IValue* arguments) {
-  const auto of_matrices = [&](int first) {
-    const auto &left = arguments[first].toTensor(), &right = arguments[first + 1].toTensor();
-    return static_cast<double>(left.numel()) * static_cast<double>(right.size(-1));
-  };
-  if (name == "aten::mm" || name == "aten::bmm") return of_matrices(0);
-  if (name == "aten::addmm" || name == "aten::baddbmm") return of_matrices(1);
-  return 0;
-}
-
-// Keeps the device busy as long as an operation's products take, in a graph or not.
-inline void multiply(const c10::OperatorHandle& operation, const c10::IValue* arguments) {
-  if (settings.products_per_s > 0)
-    keep_busy(products(operation.schema().name(), arguments) / settings.products_per_s);
 }
 
 // ---- Memory that tensors hold.

@@ -2,9 +2,8 @@
 
 All times are 0 unless a variable says otherwise, in seconds: ``HABANA_STAND_IN_COMPILE_S`` for a graph,
 ``HABANA_STAND_IN_EAGER_COMPILE_S`` for an operation outside of graphs, once for its shapes and constants, and
-``HABANA_STAND_IN_OPERATION_S`` for running either. ``HABANA_STAND_IN_COPY_GB_S`` is how fast copies are, and
-``HABANA_STAND_IN_GFLOPS`` products of matrices, in graphs too (convolutions take no time). The device is busy that long
-while the host goes on, until it needs a number, or a tensor on the host, or synchronises.
+``HABANA_STAND_IN_OPERATION_S`` for running either. The device is busy that long while the host goes on, until it needs
+a number, or a tensor on the host, or synchronises.
 """
 
 from __future__ import annotations
@@ -47,8 +46,6 @@ class _Settings(ctypes.Structure):
     _fields_ = (
         ("operation_s", ctypes.c_double),
         ("eager_compile_s", ctypes.c_double),
-        ("copied_bytes_per_s", ctypes.c_double),
-        ("products_per_s", ctypes.c_double),
         ("memory_bytes", ctypes.c_int64),
         ("lazy", ctypes.c_bool),
     )
@@ -69,8 +66,7 @@ def start(acquire: Any) -> None:
     def number(name: str) -> float:
         return float(os.environ.get(f"HABANA_STAND_IN_{name}", "0"))
 
-    times = number("OPERATION_S"), number("EAGER_COMPILE_S"), 1e9 * number("COPY_GB_S"), 0.5e9 * number("GFLOPS")
-    library().start(acquire, _Settings(*times, MEMORY_BYTES, LAZY))
+    library().start(acquire, _Settings(number("OPERATION_S"), number("EAGER_COMPILE_S"), MEMORY_BYTES, LAZY))
 
 
 def counts() -> Counts:

@@ -140,7 +140,6 @@ void compute(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   std::vector<std::pair<Tensor, Tensor>> shared;  // of the device, and on the host
   use_device();
   device::run(operation, stack->data() + first);
-  device::multiply(operation, stack->data() + first);
   for (auto i = first; i < stack->size(); ++i) {
     auto& value = (*stack)[i];
     const auto name = [&] { return schema.arguments()[i - first].name(); };

@@ -1,4 +1,4 @@
-"""Short sweeps through the API on real workers: trials that pause and are promoted, and trials that are added.
+"""A short sweep through the API on real workers: trials that pause and are promoted.
 
 What each scheduler decides in a whole sweep is in test_traces.py.
 """
@@ -21,26 +21,13 @@ from ray.util import placement_group_table
 from gaudi_tune import build_tuner
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.trials import number_of
-from gaudi_tune.on_ray.tune_files import CONTROLLER
 from gaudi_tune.sweep.record.events import Ending
 from tests.helpers.groups import in_one_group
 from tests.helpers.quadratic import QUADRATIC
 from tests.helpers.stored_study import stored_trials
 
 PLAIN = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
-"""Without mishaps, and with ranges that pbt can change."""
-
-
-def test_trials_are_added_in_the_process_of_a_sweep_that_is_over(ray_here: None, tmp_path: Path) -> None:
-    """Tune reads what is put back where it wrote its own files, which are still there."""
-    in_one_group(build_tuner(PLAIN, name="more", storage=tmp_path, scheduler="fifo", num_samples=2, epochs=1)).fit()
-    (of_before,) = (tmp_path / "more").glob(CONTROLLER.format("*"))
-    results = in_one_group(build_tuner(PLAIN, resume="more", storage=tmp_path, add_trials=1)).fit()
-    assert sorted(Path(result.path).name for result in results) == ["trial-001", "trial-002", "trial-003"]
-    assert not results.errors
-    (state,) = (tmp_path / "more").glob(CONTROLLER.format("*"))
-    assert state != of_before
-    assert len(json.loads(state.read_text())["trial_data"]) == 3
+"""Without mishaps."""
 
 
 def test_promotion_resumes_paused_trials_on_a_warm_group_ends_the_rest_and_confirms_the_best(
