@@ -111,7 +111,7 @@ class MlflowTracker:
         """
         if self._outbox is None or self._sender is None:
             return ""
-        self._writer.shutdown()
+        self.flush()
         self._sender.close()
         if self._outbox.waiting:
             message = "MLflow at %s accepted nothing for %d s; the rest waits on disk. Deliver it with: %s"

@@ -331,6 +331,7 @@ def test_a_trial_that_waits_says_so_until_it_goes_on(storage: Path) -> None:
     happen(tracker, state, SweepBegan(), began(1), began(2), reported(1, 1, 0.5), pause, reported(2, 1, 0.5))
     happen(tracker, state, replace(pause, trial=2), began(2))
     tracker.close()
+    tracker.flush()  # as for a record of the state that comes after the end
     assert {name: run.data.tags.get("status") for name, run in runs_of(plan).items()} == {
         "sweep": None, "001": "paused", "002": None,
     }  # fmt: skip
