@@ -100,7 +100,7 @@ def decide_plan(
         tracking_uri=uri,
         graphs=graphs,
         rungs=budget.rungs() if scheduler.has_rungs else (),
-        weak_trials=scheduler.in_words(budget, groups, may_not_save=mode is None),
+        weak_trials="" if options.baseline_only else scheduler.in_words(budget, groups, may_not_save=mode is None),
         growth=choose_growth(config, options, budget, devices),
         cluster=cluster,
     )

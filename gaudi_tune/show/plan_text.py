@@ -34,7 +34,7 @@ def plan_lines(plan: Plan) -> list[str]:
 def _rows_of_search(plan: Plan) -> list[tuple[str, str]]:
     """Return label and text of the lines about trials, objectives and limits."""
     sweep = f"{plan.name}{_continues(plan)}: {search_in_words(plan)}"
-    rows = [("sweep", sweep), ("", "" if plan.options.baseline_only else plan.weak_trials)]
+    rows = [("sweep", sweep), ("", plan.weak_trials)]
     if plan.seeds:
         rows.append(("", f"then trains {_confirmation(plan)}"))
         if plan.test_data_seen_by:
