@@ -124,10 +124,11 @@ def check_choices(choices: Sequence[Any]) -> None:
         )
     if wrong := [choice for choice in choices if isinstance(choice, Real) and not math.isfinite(choice)]:
         raise ValueError(f"choices must be finite numbers, but got {wrong[0]}; leave it out")
-    repeated = [choice for choice, count in Counter(choices).items() if count > 1]
-    if repeated:
+    counts = [*Counter(choices).items(), *Counter(map(str, choices)).items()]  # options and MLflow have texts
+    if repeated := [choice for choice, count in counts if count > 1]:
         raise ValueError(
-            f"choices must differ, but got {written(repeated[0])} twice (True is 1, and 1.0 is 1); leave one out"
+            f"choices must differ, but got {written(repeated[0])} twice (True is 1, 1.0 is 1, and the text '1' is "
+            f"written as 1 is); leave one out"
         )
 
 

@@ -28,6 +28,11 @@ def test_a_folder_per_class(folder: Path) -> None:
     assert sorted(data.train.labels) == [0, 0, 0, 1, 1, 1]
 
 
+def test_a_second_folder_to_validate_on_is_named(folder: Path) -> None:
+    (folder / "valid").mkdir()
+    assert image_index(config(folder)).notes == ["left aside valid/: val/ serves for validation"]
+
+
 def test_without_val_the_test_split_validates_and_a_line_says_so(folder: Path) -> None:
     (folder / "val").rename(folder / "test")
     data = images_of(config(folder))

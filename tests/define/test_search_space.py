@@ -220,6 +220,7 @@ def test_the_middle_of_a_range_lies_in_it(range_: BaseDistribution, expected: fl
         (tune.uniform(1.0, 0.1), r"lr: Float from 1.0 to 0.1 cannot be searched .*low=1.0, high=0.1.*; give a range"),
         (tune.choice([]), "lr: the choices cannot be searched by Optuna .*one or more"),
         (tune.choice([1, True]), "lr: choices must differ, but got 1 twice"),
+        (tune.choice([None, "None"]), "lr: choices must differ, but got 'None' twice"),
         (tune.choice([0.1, float("nan")]), "lr: choices must be finite numbers, but got nan; leave it out"),
         (tune.randint(1.5, 4), "lr: bounds of whole numbers must be whole, but got 1.5"),
         (tune.qloguniform(1e-4, 1e-1, 1e-4), "lr: a logarithmic range has no steps in Optuna; give tune.loguniform"),
