@@ -13,6 +13,7 @@ from gaudi_tune.base.errors import SweepError, first_line
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.ranges import holds
 from gaudi_tune.define.search_space import SearchSpace
+from gaudi_tune.show.trackers.mlflow_names import accepted_name
 from gaudi_tune.show.trackers.trial_run import PARAM_METRIC_PREFIX
 
 CSV_ENDING, OPTUNA, MLFLOW = ".csv", "optuna:", "mlflow:"
@@ -102,7 +103,7 @@ def _in_mlflow(experiment: str, objective: Objective, tracking_uri: str) -> Iter
     for run in client.search_runs([mlflow_experiment.experiment_id], max_results=MAX_RUNS):
         changed = any(name.startswith(PARAM_METRIC_PREFIX) for name in run.data.metrics)  # by pbt, on the way
         if run.info.status != "FAILED" and run.data.tags.get("kind") != "confirmation" and not changed:
-            history = client.get_metric_history(run.info.run_id, objective.name)
+            history = client.get_metric_history(run.info.run_id, accepted_name(objective.name))
             if values := [entry.value for entry in history if math.isfinite(entry.value)]:
                 yield Result(run.data.params, objective.best(values))
 

@@ -298,6 +298,15 @@ def test_results_from_outside_are_learned_from_and_what_lies_outside_is_named(
     assert f"learns from {source}: 3 of 4 trials fit, 1 lie outside x's range" in plan.learning_notes
 
 
+def test_a_metric_is_looked_for_under_the_name_that_it_has_in_mlflow(tmp_path: Path, storage: Path) -> None:
+    client = MlflowClient(uri := f"sqlite:///{tmp_path / 'mlflow.db'}")
+    run = client.create_run(client.create_experiment("old", str(tmp_path / "artifacts"))).info.run_id
+    client.log_param(run, "x", 0.25)
+    client.log_metric(run, "score_1", 0.5)
+    experiment = replace(MIXED, metric="score@1", space={"x": FloatDistribution(0.0, 1.0)})
+    assert plan_of(experiment, storage, learn_from=("mlflow:old",), tracking_uri=uri).learned == [{"x": 0.25}]
+
+
 @pytest.mark.parametrize(
     ("source", "says"),
     [
