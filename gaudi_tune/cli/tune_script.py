@@ -79,10 +79,22 @@ def tune_script(
     fields.setdefault("name", name_of_script(path))
     try:
         experiment = Experiment(train_loop=loop, space=space, metric=metric, mode=mode, **fields)
+        if parser is not None:
+            _check_parser(parser, experiment.search_space.names)
     except SweepError as error:
         sys.exit(print_error(error, sys.argv))
     main(experiment, script.get("__doc__"))
     raise AssertionError("main() exits")
+
+
+def _check_parser(parser: ArgumentParser, names: set[str]) -> None:
+    """Check that the parser needs no arguments, which a trial has not, and knows the hyperparameters."""
+    try:
+        known = vars(parser.parse_args([]))
+    except SystemExit as end:
+        raise SweepError("each trial has the defaults of the script's own arguments: give each of them one") from end
+    if unknown := sorted(names - known.keys()):
+        raise SweepError(f"the script's parser has no --{unknown[0]}, as the space has; give both the same name")
 
 
 def _asks_for_sweep(parser: ArgumentParser, arguments: list[str]) -> bool:

@@ -128,6 +128,19 @@ def test_an_option_of_the_sweep_alone_tunes(
     assert "did you mean --num-samples?" in capsys.readouterr().err
 
 
+def test_a_parser_that_no_trial_could_use_is_refused(
+    parser: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", "--dry-run", "data"])
+    with pytest.raises(SystemExit, match="2"):
+        tune_script({"learning_rate": tune.uniform(0, 1)}, metric="loss", parser=parser)
+    assert "error: the script's parser has no --learning_rate, as the space has" in capsys.readouterr().err
+    parser.add_argument("data")
+    with pytest.raises(SystemExit, match="2"):
+        tune_script({"lr": tune.uniform(0, 1)}, metric="loss", parser=parser)
+    assert "error: each trial has the defaults of the script's own arguments" in capsys.readouterr().err
+
+
 def test_a_trial_has_the_parser_s_defaults_and_a_sweep_its_epochs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
