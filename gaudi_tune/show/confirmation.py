@@ -57,13 +57,15 @@ def confirmed(state: SweepState, earlier_sweeps: Sequence[str] = ()) -> dict[str
 def _row(
     state: SweepState, searched: TrialState, trials: Sequence[TrialState], scores: Sequence[float]
 ) -> dict[str, Any]:
-    """Return the scores of a configuration with their mean and interval, and those of the other objectives."""
+    """Return the scores of a configuration with their mean and interval, those of the other objectives, and whether all
+    reports are the same whatever the seed."""
     row = {
         "trial": searched.number,
         "config": {name: value for name, value in searched.config.items() if name != "seed"},
         "searched": searched.best,
         "scores": scores,
         "seeds": [trial.config["seed"] for trial in trials],
+        "same": len(trials) > 1 and len({(*trial.curve.items(), *trial.test_point) for trial in trials}) == 1,
         **_mean(scores),
     }
     if state.has_front:
@@ -75,8 +77,7 @@ def _row(
 
 def _mean(scores: Sequence[float]) -> dict[str, Any]:
     """Return the mean of scores and its interval, which is None for a single score."""
-    mean = fmean(scores)
-    half = half_width(scores) if len(scores) > 1 else None
+    mean, half = fmean(scores), half_width(scores) if len(scores) > 1 else None
     return {"mean": mean, "interval": None if half is None else [mean - half, mean + half]}
 
 
@@ -108,7 +109,7 @@ def in_lines(result: Mapping[str, Any]) -> list[str]:
 
 def _row_line(label: str, row: Mapping[str, Any], if_the_same: str) -> str:
     line = f"{label:<9}  {in_interval(row)} over {counted(len(row['scores']), 'seed')}"
-    if len(row["scores"]) > 1 and len({*row["scores"]}) == 1:
+    if row.get("same"):
         line += if_the_same
     for name, mean in row.get("others", {}).items():
         line += f", {name} {in_interval(mean, format_value)}"

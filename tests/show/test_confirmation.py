@@ -100,6 +100,15 @@ def test_scores_that_do_not_depend_on_the_seed_are_questioned() -> None:
     same, differ = in_lines(sweep([0.5, 0.5, 0.5], FIRST))[1:3]
     assert same.endswith("over 3 seeds, all the same: does the train loop set its own seed?")
     assert "all the same" not in differ
+    counted = Fed(trials=1, confirm=0, seeds=2)  # shares of the same rows are equal by chance, what led there is not
+    counted.trial(1, 0.5)
+    for number, score in ((2, 0.6), (3, 0.7)):
+        counted.begin(number, confirms=1, seed=number)
+        counted.report(number, 1, score, test_score=0.5)
+        counted.end(number)
+    result = confirmed(counted.state)
+    assert result is not None
+    assert in_lines(result)[1] == "baseline   0.5000 ± 0.0000 over 2 seeds"
 
 
 def test_scores_that_are_the_same_everywhere_are_no_question_of_seeds() -> None:
