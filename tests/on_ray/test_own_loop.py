@@ -23,9 +23,11 @@ from gaudi_tune.cli.run import dry_run_lines
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.plan.planner import make_plan, make_proposer
 from gaudi_tune.show.plan_text import plan_lines
+from gaudi_tune.sweep.record.state_log import logged_trials
 from gaudi_tune.training.trial_config import TrialConfig
-from tests.helpers.groups import in_one_group
-from tests.helpers.loops import forgetful, quadratic
+from tests.helpers.loops import quadratic
+from tests.tools.agree.kinds import CheckedSweep, Kind
+from tests.tools.agree.loops import Curve
 
 OWN = Experiment(train_loop=quadratic, space={"x": tune.uniform(-1.0, 1.0), "width": 3}, metric="score")
 
@@ -304,31 +306,29 @@ def test_an_error_of_the_loop_is_shown_once_without_the_frames_around_it(wrong: 
     assert "failed: KeyError: 'batch_size'" in said
 
 
-@pytest.mark.workers
 @pytest.mark.parametrize("scheduler", ["asha-promote", "pbt"])
 def test_a_loop_that_goes_on_from_nothing_is_told_so(
-    ray_here: None, storage: Path, scheduler: Any, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    scheduler: str, storage: Path, tracking_store: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No trial of it waits, which would train its first epochs twice; and a population of it cannot be."""
-    own = Experiment(train_loop=forgetful, space=OWN.space, metric="score", budget=Budget(epochs=4))
-    options: dict[str, Any] = {"num_samples": 4, "scheduler": scheduler, "name": "own"}
-    tuner: Any = in_one_group(build_tuner(own, storage=storage, device="cpu", **options))
-    tuner.fit()
+    kind = Kind(Curve(reads=False), {"scheduler": scheduler}, complete=scheduler != "pbt")
+    sweep = CheckedSweep(f"own-{scheduler}", kind, storage, tracking_store)
+    assert sweep.run() == []
     warned = [record.message for record in caplog.records if "ask for its checkpoint" in record.message]
-    summary = tuner.run.summary
+    summary = json.loads((sweep.folder / "summary.json").read_text())
     if scheduler == "pbt":
         assert summary["ended_early"]["why"].startswith(
             "--scheduler pbt continues trials with other hyperparameters, but the train loop does not ask for its "
             "checkpoint; begin it with get_checkpoint() (docs/own-model.md), or take another"
         )
-        told = capsys.readouterr().out  # also in a notebook, where nothing else is printed
+        told = sweep.printed  # also in a notebook, where nothing else is printed
         assert "\nthe sweep ended early: --scheduler pbt continues trials" in told
-        assert "\nresume it with: build_tuner(..., resume='own'" in told
+        assert "\nresume it with: build_tuner(..., resume='own-pbt" in told
         return
     assert warned == [
         "the train loop does not ask for its checkpoint: weak trials end and do not wait, and a trial that is "
         "interrupted begins again. Begin it with get_checkpoint() (docs/own-model.md)"
     ]
     assert set(summary["counts"]) <= {"finished", "stopped early"}
-    assert not any(trial.reason.endswith("promoted later") for trial in tuner.run.state.trials.values())
+    assert not any(trial.reason.endswith("promoted later") for trial in logged_trials(sweep.folder))
     assert summary["best"]["checkpoint"] is not None

@@ -35,6 +35,10 @@ class Loop(Protocol):
     def mishap(self) -> str:
         """What happens to some trials."""
 
+    @property
+    def reads(self) -> bool:
+        """Whether they ask for their checkpoint where they begin."""
+
     def reports(self, config: dict[str, Any], epoch: int, done: int) -> Iterator[tuple[dict[str, Any], bool]]:
         """Yield each report of a trial after an epoch, and whether it comes with a checkpoint.
 
@@ -103,7 +107,7 @@ class Workers:
             (self._scratch / STATE).write_text(json.dumps(state))
             self._given = written = WrittenCheckpoint(self._scratch)
         self._save = self._written.to_save(written)
-        flags = {"saves": self._save is not None, "behind": self._written.behind, "reads_checkpoint": True}
+        flags = {"saves": self._save is not None, "behind": self._written.behind, "reads_checkpoint": self._loop.reads}
         return {"kind": "metrics", "metrics": plain_report(metrics), **flags}
 
     def save(self, directory: str) -> None:

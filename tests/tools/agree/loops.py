@@ -20,6 +20,8 @@ class Curve:
     """What a loop reports, and when it saves."""
 
     saves: Saves = "every"
+    reads: bool = True
+    """Whether it asks for its checkpoint where it begins."""
     mishap: Mishap = ""
     """What happens to a third of the trials after their second report."""
     each: int = 1
