@@ -16,6 +16,9 @@ one costs no other, and sooner where less time is left:
 - ``compiled``, only if it is named: the networks again, beside a loop that is compiled, for which nobody knows how long
   a card's compiler takes. On 2 busy cores a small network took minutes.
 
+It needs a checkout, a C compiler, and the packages of the extra ``test``, without which pytest and the recipes do not
+begin; CONTRIBUTING says how they get to a machine without a network. It asks nothing of a network itself.
+
 What a part prints is in the folder of ``--out`` as it comes, as ``PART.txt``, and how the parts ended in
 ``parts.json``; sweeps are in a temporary folder. A table of all parts is printed last. With ``--device cpu`` everything
 is small, has all the time it needs, and no figure means anything: it shows that only the device is missing. The status
