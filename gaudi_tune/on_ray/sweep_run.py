@@ -47,7 +47,7 @@ from gaudi_tune.on_ray.search_errors import SearchErrors
 from gaudi_tune.on_ray.signals import INTERRUPTED
 from gaudi_tune.on_ray.state_on_disk import StateOnDisk
 from gaudi_tune.on_ray.steering import Steering
-from gaudi_tune.on_ray.trials import last_failure, number_of
+from gaudi_tune.on_ray.trials import give_last_report, last_failure, number_of
 from gaudi_tune.on_ray.tune_searcher import TuneSearcher
 from gaudi_tune.private.ray_core import free_orphans, waiting_actors
 from gaudi_tune.private.ray_tune import actor_of
@@ -192,7 +192,8 @@ class SweepRun(KeptInProcess, tune.Callback):
         elif verdict == "pause":
             verdict = "stopped early"
             reason = events.BY_HAND.reason if trial_state.to_stop else f"{reason}, and it was not promoted later"
-        self._end_trial(events.TrialEnded(trial=trial_state.number, outcome=verdict, reason=reason, failure=failure))
+        ended = events.TrialEnded(trial=trial_state.number, outcome=verdict, reason=reason, failure=failure)
+        self._end_trial(trial, ended)
         if waited_in_vain:
             self.cleanup.drop(trial_state)
 
@@ -205,10 +206,11 @@ class SweepRun(KeptInProcess, tune.Callback):
         if "\n" in failure.text and failure.cause not in self._shown_errors:
             self._shown_errors.add(failure.cause)
             logger.error("trial %03d failed with this error (shown once):\n%s", number, failure.text)
-        self._end_trial(events.TrialEnded(trial=number, outcome="failed", reason=failure.text, failure=failure))
+        self._end_trial(trial, events.TrialEnded(trial=number, outcome="failed", reason=failure.text, failure=failure))
 
-    def _end_trial(self, event: events.TrialEnded) -> None:
+    def _end_trial(self, trial: Trial, event: events.TrialEnded) -> None:
         self.state.apply(event)
+        give_last_report(trial, self.state.trials[event.trial])
         self.searcher.ended(self.state.trials[event.trial])
         self.announcer.show(event)
         self.cleanup.request()

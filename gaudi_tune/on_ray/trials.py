@@ -6,11 +6,13 @@ import shutil
 from pathlib import Path
 
 from ray.tune.experiment import Trial
+from ray.tune.result import TRAINING_ITERATION
 
+from gaudi_tune.base import names
 from gaudi_tune.base.failure import Failure
 from gaudi_tune.group.errors import failure_of
 from gaudi_tune.private.ray_tune import last_error
-from gaudi_tune.sweep.record.trial_state import trial_name
+from gaudi_tune.sweep.record.trial_state import TrialState, trial_name
 
 
 def number_of(trial: Trial) -> int:
@@ -37,6 +39,16 @@ def new_folder_of(trial: Trial) -> str:
     name = name_of(trial)
     shutil.rmtree(Path(trial.local_experiment_path, name), ignore_errors=True)
     return name
+
+
+def give_last_report(trial: Trial, trial_state: TrialState) -> None:
+    """Give Tune, for its results, the last report of a trial that went on from an earlier one and ended before another.
+
+    Tune took that of the checkpoint for the last.
+    """
+    metrics = {name: value for name, value in trial_state.metrics.items() if names.is_reported(name)}
+    if {**trial.last_result, **metrics} != trial.last_result:
+        trial.update_last_result({**trial.last_result, **metrics, TRAINING_ITERATION: trial_state.reports})
 
 
 def last_failure(trial: Trial) -> Failure | None:
