@@ -6,8 +6,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from gaudi_tune.base.files import retry_while_disk_is_full
+from gaudi_tune.base.files import GROUPS_FOLDER, retry_while_disk_is_full
 from gaudi_tune.training.session import SaveFunction, WrittenCheckpoint
+
+SUFFIX = ".written-"
+"""What follows the name of a trial in the name of a folder with a copy."""
 
 
 class LastWritten:
@@ -17,8 +20,10 @@ class LastWritten:
     that writes one with each report is not slowed down: only its first is copied.
     """
 
-    def __init__(self, start: Path | None) -> None:
-        """Take the checkpoint from which the trial continues; None if it begins, or does not save on this rank."""
+    def __init__(self, trial: Path, start: Path | None) -> None:
+        """Take the trial's folder and the checkpoint from which the trial continues; None if it begins, or does not
+        save on this rank."""
+        self._trial = trial
         self._start = None if start is None else WrittenCheckpoint(start)
         self._copy: WrittenCheckpoint | None = None
         self._wrote_before = self._skips = False
@@ -39,8 +44,10 @@ class LastWritten:
         """Copy what came with a report, before the loop may delete it."""
         self.forget()
         if self._skips or not self._wrote_before:
-            self._copy = WrittenCheckpoint(Path(tempfile.mkdtemp(prefix="checkpoint-of-worker-")))
-            folder = self._copy.folder
+            parent = self._trial.parent / GROUPS_FOLDER  # where it goes with the sweep, if this node sees that
+            place = parent if parent.is_dir() else None
+            folder = Path(tempfile.mkdtemp(prefix=self._trial.name + SUFFIX, dir=place))
+            self._copy = WrittenCheckpoint(folder)
             retry_while_disk_is_full(lambda: written(folder), f"a copy of a checkpoint in {folder}")
         self._wrote_before = True
 
@@ -49,3 +56,9 @@ class LastWritten:
         if self._copy is not None:
             shutil.rmtree(self._copy.folder, ignore_errors=True)
             self._copy = None
+
+
+def drop_copies(sweep: Path, trial: str = "*") -> None:
+    """Delete what lost workers of a trial have left in the folder of a sweep, or those of all its trials."""
+    for folder in (sweep / GROUPS_FOLDER).glob(f"{trial}{SUFFIX}*"):
+        shutil.rmtree(folder, ignore_errors=True)

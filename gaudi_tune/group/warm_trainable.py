@@ -31,6 +31,7 @@ from gaudi_tune.group.errors import (
     WorkersLostError,
     unusable_report,
 )
+from gaudi_tune.group.last_written import drop_copies
 from gaudi_tune.group.new_workers import NewWorkers
 from gaudi_tune.group.report import Report
 from gaudi_tune.group.report_check import check_metrics
@@ -370,6 +371,7 @@ class WarmTrainable(tune.Trainable):
         if self.group is not None:
             self.group.exit()
             self.group = None
+            drop_copies(Path(self.folder), self.trial_name)
 
     def _begin(self, config: dict[str, Any]) -> None:
         self.trial_config, self._checkpoint, self._losses, self._trained_s = config, None, 0, 0.0

@@ -133,7 +133,7 @@ class _WarmSession:
         self._checkpoint = Checkpoint.from_directory(checkpoint) if checkpoint else None
         self._save: SaveFunction | None = None
         saves = checkpoint is not None and get_context().get_world_rank() == 0
-        self.last_written = LastWritten(Path(checkpoint) if checkpoint and saves else None)
+        self.last_written = LastWritten(self.folder, Path(checkpoint) if checkpoint and saves else None)
         self._process = os.getpid()
         self._checkpoint_read = False  # whether the loop has called get_checkpoint()
         self.ended_by: dict[str, Any] | None = None
@@ -235,7 +235,8 @@ def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, dev
             _fail(failure)
         logger.warning("a trial that was stopped has failed as it cleaned up:\n%s", failure.text)
         next_command = session.ended_by
-    session.last_written.forget()
+    finally:
+        session.last_written.forget()
     MAILBOX.hand_over({})
     del session
     cleaner.clean()

@@ -22,6 +22,7 @@ from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.options import COMMAND_LINE_ONLY, SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaisedError, lost_actor
+from gaudi_tune.group.last_written import drop_copies
 from gaudi_tune.group.trainer import WorkerGroupSpec
 from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.on_ray.assemble import assemble
@@ -167,6 +168,7 @@ class SweepTuner(tune.Tuner):
             state = read_kept_state(plan.stored_folder, self.run.on_disk.restore) if plan.resumed else None
             if state is not None:
                 take_over(plan)
+                drop_copies(plan.folder)
                 put_back(state, plan.folder, plan.options.retries or 0)
                 reopen_summary(plan.folder)
             write_sweep_file(plan)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from gaudi_tune.group.last_written import LastWritten
+from gaudi_tune.base.files import GROUPS_FOLDER
+from gaudi_tune.group.last_written import LastWritten, drop_copies
 from gaudi_tune.training.session import WrittenCheckpoint
 
 
@@ -36,12 +36,11 @@ def report(last: LastWritten, folder: Path, epoch: int, *, writes: bool) -> tupl
     ],
 )
 def test_a_report_without_a_checkpoint_has_the_last_one(
-    writes: str, saved: list[tuple[str, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    writes: str, saved: list[tuple[str, int]], tmp_path: Path
 ) -> None:
-    copies = tmp_path / "copies"
+    copies = tmp_path / GROUPS_FOLDER
     copies.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(copies))
-    last = LastWritten(None)
+    last = LastWritten(tmp_path / "trial-001", None)
     told = [
         report(last, tmp_path / "loop", epoch, writes=letter == "1") for epoch, letter in enumerate(writes, start=1)
     ]
@@ -61,9 +60,20 @@ def test_a_trial_that_continues_has_written_what_it_began_with(
     start = tmp_path / "start"
     start.mkdir()
     (start / "epoch").write_text("0")
-    last = LastWritten(start)
+    last = LastWritten(tmp_path / "trial-001", start)
     assert [
         report(last, tmp_path / "loop", epoch, writes=letter == "1") for epoch, letter in enumerate(writes, start=1)
     ] == saved
     last.forget()
     assert (start / "epoch").exists()
+
+
+def test_what_a_lost_worker_has_kept_is_in_the_sweep_and_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / GROUPS_FOLDER).mkdir()
+    for trial in ("trial-001", "trial-002"):
+        report(LastWritten(tmp_path / trial, None), tmp_path / "loop", 1, writes=True)  # and its worker is killed
+    drop_copies(tmp_path, "trial-001")
+    (left,) = (tmp_path / GROUPS_FOLDER).iterdir()
+    assert (left / "epoch").read_text() == "1"
+    drop_copies(tmp_path)
+    assert not [*(tmp_path / GROUPS_FOLDER).iterdir()]

@@ -229,6 +229,17 @@ def test_hung_workers_are_killed_and_the_trial_continues(trainable: Any, tmp_pat
     assert not psutil.pid_exists(first["worker_pid"])
 
 
+def test_a_worker_that_is_killed_leaves_no_copy_of_what_its_loop_has_written(
+    trainable: Any, trial_folder: Path
+) -> None:
+    trainable.reset(trial("writing_now_and_then"))
+    results = [trained(trainable) for _ in range(4)]
+    (copy,) = (trial_folder.parent / files.GROUPS_FOLDER).glob("*.written-*")
+    psutil.Process(results[-1]["worker_pid"]).kill()
+    assert trained(trainable)["trained"] == 5
+    assert not copy.exists()
+
+
 def test_a_configuration_that_the_trial_actor_cannot_read_fails_its_trial_alone(trainable: Any) -> None:
     trainable.reset({"loop": "environment_at_start"})
     with pytest.raises(

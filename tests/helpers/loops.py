@@ -259,7 +259,7 @@ def writing_now_and_then(config: dict[str, Any]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             _write(Path(folder), epoch=epoch)
             checkpoint = Checkpoint.from_directory(folder) if epoch % 3 == 0 else None
-            tune.report({"trained": epoch, "score": 1.0}, checkpoint=checkpoint)
+            tune.report({"trained": epoch, "score": 1.0, "worker_pid": os.getpid()}, checkpoint=checkpoint)
 
 
 def writing_parts(config: dict[str, Any]) -> None:

@@ -39,22 +39,20 @@ class TrialFolders:
 
     def enter_next(self, trial: str) -> None:
         """Make the folder of a trial, and the current one, and remove the files of the trial before it."""
-        if self._folder is not None and self._may_remove:
-            with suppress(OSError):  # the trial may have removed its folder
-                _empty(self._folder)
+        self.empty()
         self._count += 1
         self._folder = self._parent / f"{self._count:04d}-{trial}"
         self._folder.mkdir(parents=True, exist_ok=True)
         os.chdir(self._folder)
 
-
-def _empty(folder: Path) -> None:
-    """Remove what is in a folder. The folder itself stays: processes that are kept may be in it."""
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+    def empty(self) -> None:
+        """Remove the files of the last trial. Its folder stays: processes that are kept may be in it."""
+        with suppress(OSError):  # the trial may have removed its folder
+            for path in self._folder.iterdir() if self._folder is not None and self._may_remove else ():
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
 
 
 class Cleaner:
@@ -93,6 +91,8 @@ class Cleaner:
         self.config = None
         try:
             self._leftovers.end()  # first, since it may run code of the trial
+            if self._folders is not None:
+                self._folders.empty()
             self._switches.restore()
             forget_changed(is_own)
             self._code.forget()

@@ -33,6 +33,8 @@ def test_each_trial_begins_in_an_empty_folder_also_when_it_continues(
         places.append(Path.cwd())
         leave(trial)
     assert len(set(places)) == 3
+    folders.empty()  # as each trial ends
+    assert os.listdir() == []
     assert {place.parent for place in places} == {tmp_path}
 
 

@@ -70,14 +70,14 @@ class Workers:
         self._save: Any = None
         self._given: WrittenCheckpoint | None = None
         """What came with the last report."""
-        self._written = LastWritten(None)
+        self._written = LastWritten(Path(), None)
 
     def start_trial(self, config: dict[str, Any], checkpoint: str | None, folder: str, reports: int) -> dict[str, Any]:
         self._written.forget()
         self.used, self._given, self._trial = True, None, Path(folder).name
         self._scratch = Path(folder).parent / f".scratch-{self._trial}"
         start = json.loads(Path(checkpoint, STATE).read_text()) if checkpoint else {"epoch": 0, "reports": 0}
-        self._written = LastWritten(Path(checkpoint) if checkpoint else None)
+        self._written = LastWritten(Path(folder), Path(checkpoint) if checkpoint else None)
         self._count = start["reports"]
         self._config = config
         if checkpoint and self._fails("load fails"):
@@ -235,6 +235,10 @@ class RealActors(Groups):
         actor.storage = storage
         actor.begin(config)
         self._call(0.1, actor, lambda: actor.trainable.reset(dict(config), storage=storage))  # type: ignore[attr-defined]
+
+    def _do_stop(self, actor: TrialActor) -> None:
+        actor.trainable.stop()  # type: ignore[attr-defined]
+        super()._do_stop(actor)
 
     def _do_move_to(self, actor: TrialActor, place: Any) -> None:
         super()._do_move_to(actor, place)
