@@ -18,12 +18,14 @@ from mlflow.tracking import MlflowClient
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
+from gaudi_tune.base.files import GROUPS_FOLDER
 from gaudi_tune.base.names import test_metric
 from gaudi_tune.base.words import format_score, format_value
 from gaudi_tune.cli.export import export
 from gaudi_tune.cli.sweeps import StoredSweep
 from gaudi_tune.define.config_file import read_config
 from gaudi_tune.define.objective import Objective
+from gaudi_tune.group.last_written import SUFFIX
 from gaudi_tune.on_ray.tune_files import results_so_far
 from gaudi_tune.plan.earlier import results_of
 from gaudi_tune.show.result import in_list
@@ -82,6 +84,7 @@ def _all(
     yield from (("devices", text) for text in _device_time(folder, summary))
     yield from (("optuna.log", text) for text in _journal(folder, truth))
     yield from (("ResultGrid", text) for text in _grid(truth))
+    yield from (("copies", f"{place.name} is left") for place in (folder / GROUPS_FOLDER).glob(f"*{SUFFIX}*"))
 
 
 def _of_list(trials: Iterable[dict[str, Any]]) -> dict[int, tuple[Any, Any, Mapping[str, Any]]]:
@@ -349,7 +352,7 @@ def _device_time(folder: Path, summary: Mapping[str, Any]) -> Iterator[str]:
         seconds = sum(time["trials"].get(str(row["number"]), {}).values())
         if abs(seconds - row["seconds"]) > 0.2:
             yield f"trial {row['number']} had its devices for {row['seconds']} s on the page, {seconds} in the summary"
-    total = sum(summary["device_seconds"].values())
+    total = sum(summary["device_seconds"].values()) * summary["trials_per_device"]
     if abs(total - sum(sum(seconds.values()) for seconds in time["devices"].values())) > 1:
         yield f"all devices together have {total} s, one by one {time['devices']}"
     if abs(total - len(time["devices"]) * summary["wall_s"]) > 1:
@@ -419,5 +422,5 @@ def shown_when_killed(
     if brief["baseline"] not in (values.get(1), None):
         yield f"ls: the baseline is {brief['baseline']}, not {values.get(1)}"
     with tempfile.TemporaryDirectory() as taken:
-        if len(export(sweep, Path(taken))) > 1:
+        if len(export(sweep, Path(taken))) > 1 and sweep.state == "killed":  # it may have ended before the kill
             yield "export: a sweep that has not ended has a winner"

@@ -18,7 +18,10 @@ from tests.tools.agree.truth import Truth
         ("branches, baseline, confirmation", 0, 0),
         ("saves third, fifo", 0, 0),
         ("baseline, confirmation, nan", 0, 0),
+        ("several trials a device", 0, 0),
         ("default", 0, 1),
+        ("saves third", 40, 3),  # no copy of what a loop wrote last is left
+        ("trial early", 40, 3),  # killed after its end, too
         ("scheduler hyperband", 0, 1),
         ("median, counts nothing", 0, 0),  # Ray's rule reads the epoch of trials that have ended
         ("pbt, saves third", 0, 0),
