@@ -94,7 +94,7 @@ def parts_on(device: str, sweeps: Path) -> dict[str, Part]:
     turnaround += " --ways warm reused" if small else " --plain-trials 4"
     return {
         "versions": Part(90, ["-c", VERSIONS, device]),
-        "tests": Part(170, ["-m", "pytest", "-q", "-rs", "-m", "cuda", "tests/tools/on_gpu"]),
+        "tests": Part(170, ["-m", "pytest", "-q", "-rs", "-p", "no:hydra_pytest", "-m", "cuda", "tests/tools/on_gpu"]),
         "llm": Part(80, f"-m tests.tools.benchmarks.llm_size {size}".split()),
         "networks": Part(130, networks.split()),
         "recipe": Part(120, recipe.split()),
