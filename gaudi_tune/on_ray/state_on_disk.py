@@ -28,7 +28,8 @@ logger = logging.getLogger(__name__)
 
 KEPT_SHARE, KEPT_EVERY_S = 0.05, 5.0
 """The share of the event loop's time that keeping the state may take, and the seconds from one record to the next while
-no checkpoint is written. A crash loses this much of the state, besides the work since the last checkpoint."""
+no checkpoint is written. A crash loses this much of the state, besides the work since the last checkpoint. So the share
+is more where a record takes long, on a busy machine."""
 WRITE_WARNING = "the state of the sweep could not be written (%s)"
 
 
@@ -65,7 +66,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         self._undo: Callable[[], None] = lambda: None
         """Makes the changes that are being written count as changes again."""
         self._has_tune_files = resumed  # put where Tune looks for them, and removed once it has read them
-        self._pace, self._record_time = Paced(KEPT_SHARE), -math.inf
+        self._pace, self._record_time = Paced(KEPT_SHARE, (0.0, KEPT_EVERY_S)), -math.inf
         self._has_checkpoint = False  # which the log does not have
         self._expected: set[int] = set()  # numbers of the trials that Tune is to read
 

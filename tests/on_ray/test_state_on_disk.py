@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ray import tune
+from ray.tune.experiment import Trial
 from ray.tune.search import SearchGenerator
 
 from gaudi_tune import SweepOptions
 from gaudi_tune.base.files import STATE_LOG
-from gaudi_tune.on_ray.state_on_disk import StateOnDisk
+from gaudi_tune.on_ray.state_on_disk import KEPT_EVERY_S, StateOnDisk
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
@@ -63,3 +66,25 @@ def test_nothing_waits_for_a_slow_disk_and_what_it_refuses_is_in_the_next_record
     parts = read_log(folder)
     assert sorted(parts["sweep"]["trials"]) == [1, 2, 3]
     assert sorted(parts["tune"]["trials"]) == ["one", "two"]
+
+
+def test_where_a_record_takes_a_minute_the_next_one_is_begun_as_soon_as_is_said(
+    run: SweepRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, began_at, ended_at = 0.0, list[float](), list[float]()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    class OnBusyMachine(StateOnDisk):
+        def keep(self, trials: Sequence[Trial]) -> None:
+            nonlocal now
+            began_at.append(now)
+            now += 60
+            super().keep(trials)
+            ended_at.append(now)
+
+    parts = run.state, run.scheduler, run.searcher.proposer
+    on_disk = OnBusyMachine(run.plan.folder, *parts, [], lambda: None, resumed=False)
+    for iteration in range(20):
+        on_disk.on_step_end(iteration, [])
+        now += 1
+    assert [begin - end for begin, end in zip(began_at[1:], ended_at, strict=False)] == [KEPT_EVERY_S] * 3
