@@ -143,7 +143,7 @@ def dry_run_lines(plan: Plan) -> list[str]:
         *(f"trial {n:03d}  {format_params(config)}" for n, config in enumerate(configs, 1)),
         f"at most {units} {unit}s in all, {-(-units // plan.groups)} on each group; early stopping makes it fewer",
         *notes,
-        "dry run: all checks passed, nothing was started",
+        *([] if plan.options.tried else ["dry run: all checks passed, nothing was started"]),  # --try has its own
     ]
 
 

@@ -17,6 +17,7 @@ from gaudi_tune.base.words import counted, format_choice, format_score, format_v
 from gaudi_tune.define.ranges import words_of
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.show.confirmation import CONVINCING
 from gaudi_tune.show.early_order import early_order, score_until
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
@@ -117,15 +118,17 @@ def next_steps(plan: Plan, state: SweepState, confirmation: Mapping[str, Any] | 
     if len({trial.point for trial in ranked}) < 2 or plan.options.baseline_only or state.running:
         return []
     space, confirmed = plan.experiment.search_space, confirmation or {}
+    gain = confirmed.get("gain")
     winner = state.trials[confirmed["rivals"][0]["trial"]] if confirmed.get("rivals") else ranked[0]
-    sentences = [_about_rows(ranked, state), _about_baseline(winner, ranked, state, confirmed.get("gain"))]
+    sentences = [_about_rows(ranked, state), _about_baseline(winner, ranked, state, gain)]
     sentences += [_about_edge(name, winner, range_) for name, range_ in _ranges_of(space, winner).items()]
     choices = [name for name, ranges in space.ranges.items() if {*map(type, ranges)} == {CategoricalDistribution}]
     sentences += _about_choices(choices, ranked, state)
     order = early_order(ranked, state.objective)
     words = order.in_words(plan.budget.unit, plan.rungs) if order is not None else ""
     sentences += [words if "--grace" in words else "", _about_end(plan.name, ranked, state)]
-    if not any(sentences) and len(ranked) >= MIN_SEARCHED:
+    is_settled = gain is None or (gain["confidence"] or 0.0) >= CONVINCING  # if not, the verdict says what would tell
+    if not any(sentences) and is_settled and len(ranked) >= MIN_SEARCHED:
         sentences = [f"nothing seen here asks for another search: gaudi-tune export {plan.name} takes the best away"]
     return [sentence for sentence in sentences if sentence]
 

@@ -71,7 +71,7 @@ def test_the_first_trial_reports_saves_and_continues(storage: Path) -> None:
     answer, words = tried(experiment_of(counted), storage)
     assert (answer["saves"], answer["continues"]) == (True, True)
     assert 1.0 <= answer["metrics"]["loss"] <= 2.0
-    assert words.endswith("it saved, and continued from there")
+    assert words.endswith("it saved, and continued from there dry run: all checks passed, no sweep was started")
     answer, words = tried(QUADRATIC, storage)
     assert answer["metrics"]["score"] == pytest.approx(1 - 0.9**2, abs=1.0)
     assert "; it " in words

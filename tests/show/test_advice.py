@@ -96,6 +96,17 @@ def test_the_edge_of_a_range_is_named_where_it_could_be_wider(storage: Any) -> N
     assert advice(fed, storage, confirmation) == []
 
 
+@pytest.mark.parametrize(("confidence", "said"), [(0.99, NOTHING), (0.93, []), (None, [])])
+def test_nothing_is_left_to_do_only_if_the_winner_surely_beats_the_baseline(
+    confidence: float | None, said: list[str], storage: Any
+) -> None:
+    fed = Fed()
+    for number in range(1, 6):
+        fed.trial(number, 0.1 + 0.123456 * (number % 4), **X)
+    confirmation = {"rivals": [{"trial": 3}], "gain": {"mean": 0.2, "confidence": confidence}}
+    assert advice(fed, storage, confirmation) == said
+
+
 def test_a_baseline_that_wins_is_named(storage: Any) -> None:
     fed = Fed()
     for number in range(1, 6):
