@@ -66,7 +66,8 @@ class Reports:
         decided = events.Decided(trial=number, decision=decision)
         self._state.apply(decided)
         # A loop may save with every third report. Only when a trial ends or pauses is it known that it has not saved.
-        if report.starts_over and not self._loop_saves and decision.verdict != "continue":
+        has_saved = self._loop_saves or any(known.checkpoints for known in self._state.trials.values())  # before a kill
+        if report.starts_over and not has_saved and decision.verdict != "continue":
             self._judge_starting_over(scheduler)
         # The study has the report before the next proposal, which Tune may ask for in this step.
         self._proposer.reported(self._state.trials[number])
