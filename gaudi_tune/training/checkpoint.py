@@ -115,14 +115,16 @@ def last_whole_checkpoint(checkpoint: Path, report: int) -> tuple[Path | None, S
 
     Args:
         checkpoint: The preferred directory. If its files are missing or torn, the directories beside it are searched.
-        report: Number of the report (from 1) that the preferred checkpoint belongs to.
+        report: Number of the report (from 1) that the preferred checkpoint belongs to. If it was written again with a
+            later one, before a kill of which the record knows nothing, its seal has that report, and how far it is
+            behind.
 
     Returns:
         None and an empty seal if there is no whole checkpoint.
     """
     preferred = read_seal(checkpoint)
     if preferred.report:
-        return checkpoint, preferred._replace(report=report)
+        return checkpoint, preferred
     candidates: list[tuple[Seal, Path]] = []
     for directory in checkpoint.parent.glob(_CHECKPOINT_FOLDERS):
         candidate = read_seal(directory)

@@ -45,6 +45,13 @@ def test_a_checkpoint_that_is_sealed_again_is_whole(tmp_path: Path) -> None:
     assert last_whole_checkpoint(tmp_path, 1000) == (tmp_path, Seal(1000, from_0=True))
 
 
+def test_a_checkpoint_that_was_written_again_with_a_later_report_has_that_one(tmp_path: Path) -> None:
+    write_state(tmp_path, {"epoch": 3})
+    seal(tmp_path, 3)
+    seal(tmp_path, 4, behind=1)
+    assert last_whole_checkpoint(tmp_path, 3) == (tmp_path, Seal(4, behind=1))
+
+
 def test_the_last_whole_checkpoint_of_a_trial_counts(tmp_path: Path) -> None:
     for number, report in enumerate((2, 4, 6)):
         directory = tmp_path / f"checkpoint_{number:06d}"
