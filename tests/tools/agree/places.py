@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import re
@@ -23,11 +22,9 @@ from gaudi_tune.base.names import test_metric
 from gaudi_tune.base.words import format_score, format_value
 from gaudi_tune.cli.export import export
 from gaudi_tune.cli.sweeps import StoredSweep
-from gaudi_tune.define.config_file import read_config
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.group.last_written import SUFFIX
 from gaudi_tune.on_ray.tune_files import results_so_far
-from gaudi_tune.plan.earlier import results_of
 from gaudi_tune.show.result import in_list
 from gaudi_tune.show.trackers.mlflow_names import accepted_name
 from gaudi_tune.sweep.record.state_log import logged_trials
@@ -36,6 +33,7 @@ from gaudi_tune.sweep.search.study_trial import number_in_sweep
 from tests.helpers.stored_study import stored_trials
 from tests.show.pictures.test_pictures import data_in
 from tests.tools.agree.groups import STATE
+from tests.tools.agree.taken import exported, learned
 from tests.tools.agree.truth import Truth
 
 
@@ -76,8 +74,8 @@ def _all(
     yield from (("result.json", text) for text in _results(folder, truth, killed=killed))
     yield from (("MLflow", text) for text in _mlflow(folder.name, uri, truth, summary))
     yield from (("confirmation", text) for text in _confirmation(folder.name, uri, truth, summary, printed, sweep))
-    yield from (("export", text) for text in _exported(sweep, truth))
-    yield from (("learned", text) for text in _learned(sweep, truth))
+    yield from (("export", text) for text in exported(sweep, truth))
+    yield from (("learned", text) for text in learned(sweep, truth))
     if len(truth.objectives) > 1:
         yield from (("points", text) for text in _points(folder, uri, truth, summary, sweep))
     yield from (("counts", text) for text in _counts(folder, uri, truth, summary, sweep))
@@ -146,9 +144,11 @@ def _lines(text: str, truth: Truth) -> Iterator[str]:
         elif int(epoch) not in truth.epochs_of(int(trial), truth.best_of(int(trial)) or 0.0):
             yield f"trial {trial} has its best at epoch {epoch}"
     values = rf"{metric} (\S+) (?: ?error \S+ )?(?:\(best ([^),]+)[^)]*\))?"
-    ended = re.findall(rf"\] trial (\d+)  .*  {values}.*(?:finished|stopped early)", text)
-    shown = {trial: best or last for trial, last, best in ended}
-    for trial, value in shown.items():
+    lines = re.findall(rf"\] trial (\d+)  .*  {values}.*(finished|stopped early|paused)", text)
+    shown = {trial: (best or last, status) for trial, last, best, status in lines}
+    for trial, (value, status) in shown.items():
+        if status == "paused":  # perhaps after a kill that has undone what ended it
+            continue
         best = truth.best_of(int(trial)) if int(trial) in truth.reports.keys() - truth.settled.keys() else None
         if best is not None and abs(float(value) - best) > 1e-3 * max(1.0, abs(best)):
             yield f"trial {trial} is shown with {value}, not {best}"
@@ -263,41 +263,6 @@ def _scores(row: Mapping[str, Any], truth: Truth) -> Iterator[str]:
         yield f"trial {trial} had {row['searched']} in the search, not {truth.best_of(trial)}"
     if row["config"] | truth.configs[trial] != row["config"]:
         yield f"trial {trial} has {row['config']}, not {truth.configs[trial]}"
-
-
-def _exported(sweep: StoredSweep, truth: Truth) -> Iterator[str]:
-    """Compare the table and the winner that are taken away."""
-    with tempfile.TemporaryDirectory() as folder:
-        table, *best = export(sweep, Path(folder))
-        rows = list(csv.DictReader(table.read_text().splitlines()))
-        winner = read_config(best[0])["settings"] if best else ()
-    for row in rows:
-        trial = int(row["trial"])
-        value = truth.best_of(trial)
-        if row[truth.metric] != ("" if value is None else repr(value)):
-            yield f"trial {trial} has {row[truth.metric]}, not {value}"
-        texts = {name: row.get(f"config/{name}", row[name]) for name in sweep.file.space if row[name]}
-        if not truth.clones and texts != {name: str(value) for name, value in truth.configs[trial].items()}:
-            yield f"trial {trial} has {texts}, not {truth.configs[trial]}"
-    if truth.clones:
-        return
-    wanted = {f"{name}={value}" for name, value in truth.configs[truth.winner].items()} if truth.winner else set()
-    if {*winner} != wanted:
-        yield f"the winner is {winner}, not {wanted}"
-
-
-def _learned(sweep: StoredSweep, truth: Truth) -> Iterator[str]:
-    """Compare what a later sweep learns from."""
-    results = results_of(sweep.folder, sweep.file, sweep.file.objective)
-    for trial, result in zip(sorted(truth.reports), results, strict=True):
-        value = truth.best_of(trial)
-        if result.value not in (value, None):
-            yield f"trial {trial} has {result.value}, not {value}"
-        if truth.clones and value is not None:
-            if result.params["x"] not in truth.x_of(trial, value):
-                yield f"trial {trial} has {result.params}, not {truth.x_of(trial, value)}"
-        elif not truth.clones and dict(result.params) != dict(truth.configs[trial]):
-            yield f"trial {trial} has {result.params}, not {truth.configs[trial]}"
 
 
 def _points(folder: Path, uri: str, truth: Truth, summary: Mapping[str, Any], sweep: StoredSweep) -> Iterator[str]:
