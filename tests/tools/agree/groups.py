@@ -165,6 +165,7 @@ class RealActors(Groups):
         if self.clones:  # a clone goes back: a report is another one if its hyperparameters are
             same = (key for key, report in reports.items() if (report["count"], report["x"]) == (count, metrics["x"]))
             key = next(same, len(reports) + 1)
+        reports.pop(key, None)  # the last one is that which was made last: after a kill, perhaps an earlier one again
         reports[key] = {**metrics, "saves": saves, "count": count}
 
     def next(self, timeout: float | None = None) -> bool:
