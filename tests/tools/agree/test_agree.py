@@ -21,7 +21,6 @@ from tests.tools.agree.truth import Truth
         ("several trials a device", 0, 0),
         ("default", 0, 1),
         ("saves third", 40, 3),  # no copy of what a loop wrote last is left
-        ("steps, saves third", 60, 3),  # a checkpoint is written again before a kill
         ("BOHB", 60, 3),  # a report that was made again is a trial's last
         ("trial early", 40, 3),  # killed after its end, too
         ("scheduler hyperband", 0, 1),
