@@ -32,6 +32,10 @@ from tests.helpers.sleeping import SLEEPING
 SOON_GONE = {"RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "500"}
 """Variables with which Ray finds in about 3 s that a node is gone, and not in about 15."""
 
+PAUSE_S = 1.0
+"""The seconds by which each report is held up until a node that was added is used: on a slow machine the others would
+have trained everything by then."""
+
 
 class Nodes(tune.Callback):
     """Notes what each trial trained on, loses a node at a trial's epoch and adds one so many reports later.
@@ -58,6 +62,10 @@ class Nodes(tune.Callback):
                 self.lose()
         elif len(self.seen) == self.lost_at + self._add_after:
             self.add()
+        elif len(self.seen) > self.lost_at + self._add_after:
+            used = {_node(report) for report in self.seen[self.lost_at + self._add_after :]}
+            if len(used) < len(self._cluster.worker_nodes):
+                time.sleep(PAUSE_S)
 
     def add(self) -> None:
         """Add a node."""
