@@ -101,8 +101,8 @@ def lines_of_try(plan: Plan, outcome: Mapping[str, Any]) -> list[str]:
         saving = "saved, and continued from there"
         if not outcome["continues"]:
             saving = "saved, but begins again instead of continuing, since its loop does not call get_checkpoint()"
-    found = f"try       trial 001 trained in {duration(outcome['seconds'])}: {values}; it {saving}"
-    return [found, "dry run: all checks passed, no sweep was started"]
+    line = f"try       trial 001 trained in {duration(outcome['seconds'])}: {values}; it {saving}"
+    return [line, "dry run: all checks passed, no sweep was started"]
 
 
 @contextmanager

@@ -90,10 +90,10 @@ def tune_script(
 def _check_parser(parser: ArgumentParser, names: set[str]) -> None:
     """Check that the parser needs no arguments, which a trial has not, and knows the hyperparameters."""
     try:
-        known = vars(parser.parse_args([]))
+        defaults = vars(parser.parse_args([]))
     except SystemExit as end:
         raise SweepError("each trial has the defaults of the script's own arguments: give each of them one") from end
-    if unknown := sorted(names - known.keys()):
+    if unknown := sorted(names - defaults.keys()):
         raise SweepError(f"the script's parser has no --{unknown[0]}, as the space has; give both the same name")
 
 

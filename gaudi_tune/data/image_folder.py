@@ -69,8 +69,8 @@ def list_images(root: Path) -> ImageList:
     listed.train = _by_class(root, root / "train", listed)
     listed.val = _validation(root, validation, listed)
     listed.test = _test(root, validation, listed)
-    others = [name for name in VALIDATION_FOLDERS[:-1] if (root / name).is_dir() and name != validation.name]
-    listed.notes += [f"left aside {name}/: {validation.name}/ serves for validation" for name in others]
+    unused = [name for name in VALIDATION_FOLDERS[:-1] if (root / name).is_dir() and name != validation.name]
+    listed.notes += [f"left aside {name}/: {validation.name}/ serves for validation" for name in unused]
     if validation.name == "test":
         listed.notes.append("there is no val/: test/ serves for validation")
     for reason, files in listed.aside.items():

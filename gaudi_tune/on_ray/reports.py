@@ -66,8 +66,7 @@ class Reports:
         decided = events.Decided(trial=number, decision=decision)
         self._state.apply(decided)
         # A loop may save with every third report. Only when a trial ends or pauses is it known that it has not saved.
-        has_saved = self._loop_saves or any(known.checkpoints for known in self._state.trials.values())  # before a kill
-        if report.starts_over and not has_saved and decision.verdict != "continue":
+        if report.starts_over and not self._loop_saves and decision.verdict != "continue":
             self._judge_starting_over(scheduler)
         # The study has the report before the next proposal, which Tune may ask for in this step.
         self._proposer.reported(self._state.trials[number])
@@ -143,7 +142,7 @@ class Reports:
 
     def _judge_starting_over(self, scheduler: SweepScheduler) -> None:
         """Warn once, or end a sweep that cannot do without, when a train loop does not begin with its checkpoint."""
-        if self._warned_of_starting_over:
+        if self._warned_of_starting_over or self._saved_before():
             return
         self._warned_of_starting_over = True
         if self._loop_saves:
@@ -160,6 +159,10 @@ class Reports:
         pauses = "weak trials end and do not wait, and " if scheduler.policy.pauses else ""
         model = "" if self._loop_saves else "no model is kept, "
         logger.warning("%s: %s%sa trial that is interrupted begins again. %s", problem, model, pauses, fix.capitalize())
+
+    def _saved_before(self) -> bool:
+        """Whether the loop has not saved in this process, and did in one that was killed."""
+        return not self._loop_saves and any(trial.checkpoints for trial in self._state.trials.values())
 
     def _explain_new_workers(self, number: int, reason: str) -> None:
         """Say once for each reason why a trial has begun on new workers."""

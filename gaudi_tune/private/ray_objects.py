@@ -72,8 +72,8 @@ def time_attribute(scheduler: TrialScheduler) -> str:
 
 def longest_trial(scheduler: TrialScheduler | Stopper) -> float | None:
     """Return the ``max_t`` of a scheduler of Ray's, or the ``max_iter`` of a Stopper; None if it has none."""
-    own = vars(scheduler)
-    return next((own[name] for name in ("_max_t_attr", "_max_t", "_max_iter") if name in own), None)
+    fields = vars(scheduler)
+    return next((fields[name] for name in ("_max_t_attr", "_max_t", "_max_iter") if name in fields), None)
 
 
 def resources_of(trainable: Any) -> Any:
