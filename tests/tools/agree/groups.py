@@ -165,8 +165,11 @@ class RealActors(Groups):
         if self.clones:  # a clone goes back: a report is another one if its hyperparameters are
             same = (key for key, report in reports.items() if (report["count"], report["x"]) == (count, metrics["x"]))
             key = next(same, len(reports) + 1)
-        reports.pop(key, None)  # the last one is that which was made last: after a kill, perhaps an earlier one again
-        reports[key] = {**metrics, "saves": saves, "count": count}
+        # The last one is that which was made last: after a kill, perhaps an earlier one again, which a loop that counts
+        # epochs anew may have made at another epoch.
+        earlier = reports.pop(key, {"said": []})
+        said = [*earlier["said"], metrics.get("epoch")]
+        reports[key] = {**metrics, "saves": saves, "count": count, "said": said}
 
     def next(self, timeout: float | None = None) -> bool:
         if self._is_killed():

@@ -107,12 +107,13 @@ class Truth:
         return {report["x"] for report in self.reports[trial].values() if report[self.metric] == value}
 
     def epochs_of(self, trial: int, value: float) -> set[int]:
-        """Return the epochs, from 1, in which a trial reported a value."""
+        """Return the epochs, from 1, in which a trial reported a value, or did before a kill."""
         found, epoch = set(), 0
         reports = [report for _, report in sorted(self.reports[trial].items())]
         from_0 = bool(reports) and reports[0].get(self.unit) == 0
         for report in reports:  # one that does not say its epoch has the last one, or its own number
             epoch = report[self.unit] + from_0 if self.unit in report else epoch
             if report[self.metric] == value:
-                found.add(int(epoch or report["count"]))
+                said = {at + from_0 for at in report["said"] if at is not None}
+                found |= said | {int(epoch or report["count"])}
         return found
