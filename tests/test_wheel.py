@@ -134,6 +134,13 @@ def required(wheel: Path, extra: str = "") -> set[str]:
     }
 
 
+def test_each_package_that_it_names_has_one_exact_version_in_the_checkout(wheel: Path) -> None:
+    """Without it, the environment of the tests would be another one whenever that package has a new version."""
+    named = {Requirement(line).name for line in metadata(wheel).get_all("Requires-Dist", [])} - {"gaudi-tune"}
+    pinned = re.findall(r"^([\w.-]+)==", (PROJECT_ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert named - set(pinned) == set()
+
+
 def imports_at_run_time(tree: ast.AST) -> Iterator[str]:
     """The top modules that the code imports anywhere, but not those that it imports for types alone."""
     if isinstance(tree, ast.If) and isinstance(tree.test, ast.Name) and tree.test.id == "TYPE_CHECKING":
