@@ -24,7 +24,7 @@ examples: $(READY) ## Tune twelve loops that others wrote (docs/examples), on th
 check: $(READY) ## Check style and types, and run the tests that start no process: about a minute
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint test-quick-sweep test-quick-rest
 
-test: services ## Run all tests; installs PostgreSQL, Chromium and a C++ compiler if they are missing
+test: services $(READY) ## Run all tests; installs PostgreSQL, Chromium and a C++ compiler if they are missing
 	$(MAKE) --no-print-directory --jobs=4 test-shared-ray test-processes test-own-rays test-servers test-quick-rest test-quick-sweep
 
 lint: $(READY) ## Check style, names and types
@@ -45,7 +45,7 @@ test-servers: $(READY)
 	$(BIN)/python -m pytest -m $(STARTS) tests/show tests/devices tests/private
 test-processes: $(READY)
 	$(BIN)/python -m pytest -m $(STARTS) $(addprefix --ignore=tests/,on_ray plan show devices private)
-services: $(READY)
+services:
 	tests/helpers/install_services.sh
 test-quick-sweep: $(READY)
 	$(BIN)/python -m pytest -m "not workers and not processes" tests/sweep tests/show tests/cli
