@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 NAMES = {True: "gaudi-tune-fused", False: "gaudi-tune"}
 """The names under which attention with the device's kernel, and with torch's, is registered in transformers."""
+OF_OTHER_KERNELS = ("softcap", "s_aux", "position_bias")
+"""Arguments of attention in transformers that change its result: of Gemma 2, of GPT-OSS and of T5."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +98,11 @@ def _register(device: DeviceType, fused: bool) -> None:
         **options: Any,
     ) -> tuple[torch.Tensor, None]:
         """Compute attention of tensors of shape (samples, heads, tokens, size), with the arguments of transformers."""
+        if unknown := [name for name in OF_OTHER_KERNELS if options.get(name) is not None]:
+            raise ValueError(
+                f"the model's attention has {', '.join(unknown)}, which no kernel here computes; take "
+                f"--set compile=false fused_attention=false"
+            )
         causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
         if key.shape[1] < query.shape[1]:  # several heads share keys and values
             key, value = (part.repeat_interleave(query.shape[1] // key.shape[1], dim=1) for part in (key, value))

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from typing_extensions import Self
 
 from gaudi_tune.base.process import no_collection
 from gaudi_tune.data.configs import ChatConfig
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from gaudi_tune.data.chat import ChatData
     from gaudi_tune.recipes.loading import Batch
 
 VAL_PERPLEXITY = "val_perplexity"
@@ -93,21 +97,46 @@ class LlmConfig(ChatConfig, AttentionConfig):
             or self.lazy_mode is not True,
         }
 
-    def memory(self, model: dict[str, Any], workers: int, bytes_of_base: int) -> MemoryNeed:
-        """Return what a trial needs of its device's memory, for the model's configuration."""
+    def largest(self, values: Callable[[str], Iterable[Any]], workers: int) -> Self:
+        """Return a copy with the largest batch, the highest rank, and dropout and adapters on all layers if there are
+        any."""
+        values_of_largest: dict[str, Any] = {
+            name: max([getattr(self, name), *values(name)]) for name in ("rank", "dropout")
+        }
+        target = "all" if "all" in values("target") else self.target
+        return replace(super().largest(values, workers), target=target, **values_of_largest)
+
+    def samples_at_once(self, workers: int) -> int:
+        """Return the samples of a micro-batch."""
         share = math.ceil(self.batch_size / workers)
-        samples = math.ceil(share / math.ceil(share / self.micro_batch)) if self.micro_batch else share
+        return math.ceil(share / math.ceil(share / self.micro_batch)) if self.micro_batch else share
+
+    def memory(self, data: ChatData, workers: int) -> MemoryNeed:
+        """Return what a trial needs of its device's memory."""
         return memory_need(
-            model,
+            data.model,
+            parameters=data.parameters,
             rank=self.rank,
             target=self.target,
-            samples=samples,
-            length=self.max_length,
+            samples=self.samples_at_once(workers),
+            length=data.most_tokens(self),
             dropout=self.dropout > 0,
             checkpointing=self.gradient_checkpointing,
-            bytes_of_base=bytes_of_base,
+            bytes_of_base=4 if self.mixed_precision == "off" else 2,
             shards=workers if self.sharding == "full" else 1,
         )
+
+    def check_memory(self, need: MemoryNeed) -> None:
+        """Check that a device has what a trial needs.
+
+        Raises:
+            ValueError: It has less.
+        """
+        if self.device_gb and need.total > self.device_gb * 1e9:
+            raise ValueError(
+                f"device_gb={self.device_gb:g}: a trial needs {need}; take a smaller --set micro_batch or max_length, "
+                f"or gradient_checkpointing=true"
+            )
 
 
 def train_loop(config: dict[str, Any]) -> None:
@@ -121,6 +150,7 @@ def train_loop(config: dict[str, Any]) -> None:
     fresh_start(llm.seed)
     with no_collection():
         data = chat_data(llm)
+        llm.check_memory(llm.memory(data, get_context().get_world_size()))
         model = _with_adapter(llm)
     samples = data.split("train", llm)
     task = Task(
@@ -157,23 +187,19 @@ def check(config: LlmConfig) -> list[str]:
     kind = "packed samples" if config.packing else "conversations"
     parts = [f"{size} {kind} of {split}" for split, size in data.sizes.items()]
     share = data.answer_tokens["train"] / data.tokens["train"]
-    bytes_of_base = 4 if config.mixed_precision == "off" else 2
     sharded = config.sharding == "full"
-    needs = [config.memory(data.model, width, bytes_of_base) for width in ((2, 4, 8) if sharded else (1,))]
+    needs = [config.memory(data, width) for width in ((2, 4, 8) if sharded else (1,))]
     need, of_each = needs[-1], ", ".join(f"{need.total / 1e9:.2f}" for need in needs)
     memory = f"about {of_each} GB of a device with 2, 4, 8 workers a trial" if sharded else need
+    batch = f"{config.samples_at_once(1)} samples of {data.most_tokens(config)} tokens at once, rank {config.rank}"
     lines = [
         f"data: {config.data}: {', '.join(parts)}; {data.tokens['train']} tokens to train on, {share:.0%} in answers",
         *(f"data: {note}" for note in data.notes),
         f"model: {config.model}: {data.model['model_type']}, {need.parameters / 1e6:.4g} million parameters, "
         f"{config.max_length} tokens at most",
-        f"memory: {memory}",
+        f"memory: {memory}, with {batch}",
     ]
-    if config.device_gb and need.total > config.device_gb * 1e9:
-        raise ValueError(
-            f"device_gb={config.device_gb:g}: a trial needs {need}; take a smaller --set micro_batch or max_length, or "
-            f"gradient_checkpointing=true"
-        )
+    config.check_memory(need)
     return lines
 
 
@@ -231,10 +257,12 @@ class Answers:
         name = table.columns[0]
         if name not in ("prompt", 0):  # MLflow turns a list into column 0
             raise ValueError(f"the (first) column must be 'prompt', but it is {name!r}")
+        ends = self.model.generation_config.eos_token_id  # such as that of a turn, beside that of a text
+        ends = [self.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends] if ends is not None else [])]
         answers = []
         for prompt in table[name]:
             text = str(prompt)
-            if self.tokenizer.chat_template is not None:
+            if self.tokenizer.chat_template is not None:  # it is that of the training, or there was none
                 chat = [{"role": "user", "content": text}]
                 text = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
             inputs = self.tokenizer(
@@ -243,7 +271,7 @@ class Answers:
             )  # fmt: skip
             with torch.inference_mode():
                 tokens = self.model.generate(
-                    **inputs, max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=self.tokenizer.eos_token_id,
+                    **inputs, max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=ends,
                     pad_token_id=self.tokenizer.pad_token_id or self.tokenizer.eos_token_id,
                 )  # fmt: skip
             new = tokens[0, inputs["input_ids"].shape[1] :]
@@ -279,11 +307,11 @@ def _with_adapter(config: LlmConfig) -> PeftModel:
 
     device = worker_device()
     mixes = {"auto": DEVICE_TYPES[device.type].bf16, "bf16": True, "off": False}[config.mixed_precision]
-    dtype = "bf16" if mixes else "fp32"
+    source = (config.model, "bf16" if mixes else "fp32", config.packing)
     if config.sharding == "full":  # the whole base never comes onto the device, and nothing of it stays
-        base = _base(config.model, dtype, "cpu")
+        base = _base(*source, "cpu")
     else:
-        base = keep("base model", partial(_base, config.model, dtype, device), made_of=(config.model, dtype, device))
+        base = keep("base model", partial(_base, *source, device), made_of=(*source, device))
     if config.gradient_checkpointing:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     seed_everything(config.seed)  # whether or not the base was loaded, which may draw numbers
@@ -299,7 +327,7 @@ def _with_adapter(config: LlmConfig) -> PeftModel:
     return model
 
 
-def _base(model: str, dtype: str, device: torch.device | str) -> PreTrainedModel:
+def _base(model: str, dtype: str, packing: bool, device: torch.device | str) -> PreTrainedModel:
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -309,7 +337,31 @@ def _base(model: str, dtype: str, device: torch.device | str) -> PreTrainedModel
     precision = torch.bfloat16 if dtype == "bf16" else torch.float32
     base: PreTrainedModel = AutoModelForCausalLM.from_pretrained(model, torch_dtype=precision)
     base.config.use_cache = False
-    return base.requires_grad_(False).to(device)
+    base.requires_grad_(False).to(device)
+    if packing:
+        _check_packing(base)
+    return base
+
+
+def _check_packing(base: PreTrainedModel) -> None:
+    """Check that a text does not see the one before it in its sample, as it does where a model has a memory of its own
+    (Mamba), or leaves positions aside (OPT).
+
+    Raises:
+        ValueError: It does.
+    """
+    import torch
+
+    texts = torch.arange(5, 29, device=base.device).view(3, 8)
+    samples = torch.stack([texts[[0, 2]].flatten(), texts[[1, 2]].flatten()])
+    positions = torch.arange(8, device=base.device).repeat(2, 2)
+    with torch.no_grad():
+        logits = base(input_ids=samples, position_ids=positions, use_cache=False).logits[:, 8:].float()
+    if float((logits[0] - logits[1]).abs().max()) > 1e-3 * float(logits.abs().max()):
+        raise ValueError(
+            f"packing=true: in a model of the type {base.config.model_type}, conversations of a sample see each other; "
+            f"take --set packing=false"
+        )
 
 
 def _targets(base: nn.Module, target: str) -> list[str] | str:
@@ -324,7 +376,10 @@ def _targets(base: nn.Module, target: str) -> list[str] | str:
         name for name, module in base.named_modules() if isinstance(module, nn.Linear | Conv1D) and module is not head
     }
     of_attention = {name for name in linear if "attn" in name or "attention" in name}
-    wanted = {name.rpartition(".")[2] for name in (of_attention if target == "attention" else linear - of_attention)}
+    # With the part's name before it: GPT-2 has a c_proj in its attention and another in its MLP.
+    wanted = {
+        ".".join(name.split(".")[-2:]) for name in (of_attention if target == "attention" else linear - of_attention)
+    }
     if not wanted:
         raise ValueError(f"target={target}: the model has no such linear layer; take target=all")
     return sorted(wanted)

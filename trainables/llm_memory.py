@@ -59,14 +59,15 @@ def memory_need(
     checkpointing: bool = False,
     bytes_of_base: int = 2,
     shards: int = 1,
+    parameters: int = 0,
 ) -> MemoryNeed:
     """Return what a trial needs of its device's memory.
 
-    It is exact for the weights of Llama and the like, and an estimate for other families. What a layer keeps for the
-    backward pass was counted with torch's hooks for saved tensors; a test repeats the count.
+    It is exact for weights, and an estimate for what other families than Llama keep for the backward pass. What a layer
+    of Llama keeps was counted with torch's hooks for saved tensors; a test repeats the count.
 
     Args:
-        model: The model's configuration, as ``config.json`` has it.
+        model: The model's configuration, as Llama's ``config.json`` has it.
         rank: The adapter's rank.
         target: Which linear layers have one.
         samples: Samples of a micro-batch.
@@ -75,17 +76,18 @@ def memory_need(
         checkpointing: Whether the backward pass computes activations again.
         bytes_of_base: Bytes of a weight of the base, and of an activation: 2 for bfloat16, 4 for float32.
         shards: How many devices share the weights. Each also has the whole embeddings, and two layers at a time.
+        parameters: Parameters of the base model; 0: those of a Llama of this configuration.
     """
-    width, layers = _first(model, "hidden_size", "n_embd", "d_model"), _first(model, "num_hidden_layers", "n_layer")
-    heads = _first(model, "num_attention_heads", "n_head")
+    width, layers = model["hidden_size"], model["num_hidden_layers"]
+    heads = model.get("num_attention_heads") or 1
     inner = model.get("intermediate_size") or model.get("n_inner") or 4 * width
     head_size = model.get("head_dim") or width // heads
     queries, keys = heads * head_size, (model.get("num_key_value_heads") or heads) * head_size
     attention = [(width, queries), (width, keys), (width, keys), (queries, width)]
     mlp = [(width, inner), (width, inner), (inner, width)]
     embeddings = model["vocab_size"] * width * (1 if model.get("tie_word_embeddings") else 2)
-    layer = sum(a * b for a, b in attention + mlp) + 2 * width
-    parameters = layers * layer + embeddings + width
+    parameters = parameters or layers * (sum(a * b for a, b in attention + mlp) + 2 * width) + embeddings + width
+    layer = (parameters - embeddings) // layers
     on_device = parameters if shards == 1 else parameters // shards + embeddings + 2 * layer
     adapted = {"all": attention + mlp, "attention": attention, "mlp": mlp}[target]
     adapter = layers * sum(rank * (a + b) for a, b in adapted)
@@ -103,10 +105,6 @@ def memory_need(
         activations=int(tokens * kept * scale),
         logits=int(model["vocab_size"] * (4 * tokens * scale + 12 * min(tokens, TOKENS_AT_A_TIME))),
     )
-
-
-def _first(model: Mapping[str, Any], *names: str) -> int:
-    return int(next(model[name] for name in names if model.get(name)))
 
 
 def table(samples: int = 4, length: int = 2048) -> str:

@@ -15,9 +15,17 @@ from gaudi_tune.base.node_cache import fingerprint, prepare_once
 from gaudi_tune.base.words import shown
 from gaudi_tune.data.configs import ChatConfig, limited
 from gaudi_tune.data.held_out import Split, divided
-from gaudi_tune.data.pretrained import encoder_config, positions
-from gaudi_tune.data.text import ABOUT_FILE, TEXTS_AT_A_TIME, TOKENIZER_FOLDER, tables_of, tokenizer_of, written
-from gaudi_tune.data.text_files import Table
+from gaudi_tune.data.pretrained import encoder_config, parameters_of, positions
+from gaudi_tune.data.text import (
+    ABOUT_FILE,
+    TEXTS_AT_A_TIME,
+    TOKENIZER_FOLDER,
+    is_missing,
+    tables_of,
+    tokenizer_of,
+    written,
+)
+from gaudi_tune.data.text_files import Number, Table
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -27,13 +35,16 @@ if TYPE_CHECKING:
 FORMS = (("messages",), ("prompt", "completion"), ("instruction", "output"), ("text",))
 """The columns of each form of data. The first form counts of which a table has all columns."""
 COLUMNS = (*dict.fromkeys(name for form in FORMS for name in form), "input")
-CHAT_FORMAT = 1
+CHAT_FORMAT = 2
 """Version of the prepared data. It is raised when the data of the same conversations changes."""
+INPUT = "\n\n### Input:\n"
 ALPACA = (
-    "Below is an instruction that describes a task{}. Write a response that appropriately completes the request.\n\n"
-    "### Instruction:\n{}\n\n{}### Response:\n"
+    "{% for message in messages %}{% if message['role'] == 'user' %}Below is an instruction that describes a task"
+    "{% if '" + INPUT + "' in message['content'] %}, paired with an input that provides further context{% endif %}. "
+    "Write a response that appropriately completes the request.\n\n### Instruction:\n{{ message['content'] }}\n\n"
+    "### Response:\n{% else %}{{ message['content'] }}{{ eos_token }}{% endif %}{% endfor %}"
 )
-"""The prompt of Stanford Alpaca (Taori et al. 2023), for tokenizers without a chat template."""
+"""The prompt of Stanford Alpaca (Taori et al. 2023) as a chat template, for tokenizers without one."""
 
 
 class Rendered(NamedTuple):
@@ -53,12 +64,16 @@ class ChatData:
     folder: Path
     sizes: dict[str, int]
     """Number of samples in each split: ``train``, ``val``, and ``test`` if test data is held out."""
+    longest: dict[str, int]
+    """Number of tokens of the longest conversation in each split."""
     tokens: dict[str, int]
     """Number of tokens in each split, without padding."""
     answer_tokens: dict[str, int]
     """Number of tokens in answers, of which the loss is the mean, in each split."""
     model: dict[str, Any]
-    """The model's configuration, as ``config.json`` has it."""
+    """The model's configuration, as ``config.json`` has it; of one that sees images, too, its part for texts."""
+    parameters: int
+    """Number of the model's parameters."""
     notes: list[str] = field(default_factory=list)
     """Remarks on how the data was read, for the user."""
 
@@ -66,6 +81,10 @@ class ChatData:
     def tokenizer(self) -> Path:
         """The tokenizer's folder."""
         return self.folder / TOKENIZER_FOLDER
+
+    def most_tokens(self, config: ChatConfig) -> int:
+        """Return the tokens of the longest sample that is trained on, with its padding."""
+        return config.max_length if config.most_shapes == 1 else self.longest["train"]
 
     def split(self, name: Split, config: ChatConfig) -> PackedTexts:
         """Return the samples of a split."""
@@ -108,31 +127,58 @@ def chat_tokenizer(config: ChatConfig) -> PreTrainedTokenizerBase:
 def _prepare(config: ChatConfig, folder: Path) -> None:
     from gaudi_tune.data.packed_texts import packed, write_texts
 
-    model = encoder_config(config.model)
+    config_of_all = encoder_config(config.model)
+    model, parameters = config_of_all.get_text_config(), parameters_of(config_of_all, config.model)
     limit = positions(model)
     if limit is not None and config.max_length > limit:
         raise ValueError(f"max_length must be at most the {limit} positions of {config.model}, got {config.max_length}")
     tokenizer = chat_tokenizer(config)
     try:
-        tables, notes = tables_of(config.data, COLUMNS)
-        rows = {split: [row for table in parts for row in _rows(table, tokenizer)] for split, parts in tables.items()}
-        parts = {split: part for split, part in rows.items() if part}  # an empty one is none
-        splits, remarks = divided(parts, "conversations", hold_out=config.hold_out)
+        splits, notes = _conversations(config, tokenizer)
     except ValueError as error:
         raise ValueError(f"--data {config.data}: {error}") from error
-    notes += remarks
-    about: dict[str, Any] = {"sizes": {}, "tokens": {}, "answer_tokens": {}, "model": model.to_dict()}
+    about: dict[str, Any] = {name: {} for name in ("sizes", "longest", "tokens", "answer_tokens")}
     for split, all_rows in splits.items():
         count = config.train_samples if split == "train" else config.val_samples
         if count and count < len(all_rows):
             notes.append(limited("conversations", split, count, len(all_rows)))
         texts = _tokenize(config, tokenizer, split, all_rows[: count or None], notes)
         samples = packed([len(ids) for ids, _ in texts], config.max_length) if config.packing else None
+        if (largest := max(int(ids.max()) for ids, _ in texts)) >= model.vocab_size:
+            raise ValueError(
+                f"--model {config.model}: its tokenizer has the token {largest}, and the model ends at "
+                f"{model.vocab_size - 1}; save it again after resize_token_embeddings()"
+            )
+        about["longest"][split] = max(len(ids) for ids, _ in texts)
         about["sizes"][split] = len(texts if samples is None else samples)
         about["tokens"][split], about["answer_tokens"][split] = write_texts(folder, split, texts, samples)
-    about["notes"] = notes
+    # Families have names of their own for these, which the attributes know.
+    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads")
+    named_sizes = {name: getattr(model, name) for name in sizes if hasattr(model, name)}
+    about |= {"model": {**model.to_dict(), **named_sizes}, "parameters": parameters, "notes": notes}
+    if splits["train"][0].special_tokens:
+        tokenizer.chat_template = None  # it was not used, and prompts for the trained model shall be plain texts, too
     (folder / ABOUT_FILE).write_text(json.dumps(about, default=str))
     tokenizer.save_pretrained(folder / TOKENIZER_FOLDER)
+
+
+def _conversations(
+    config: ChatConfig, tokenizer: PreTrainedTokenizerBase
+) -> tuple[dict[Split, Sequence[Rendered]], list[str]]:
+    """Return the conversations of each split, and remarks; a tokenizer without a chat template gets one if need be."""
+    tables, notes = tables_of(config.data, COLUMNS)
+    all_tables = [table for parts in tables.values() for table in parts]
+    if unused := dict.fromkeys(name for table in all_tables for name in table.columns if name not in _form_of(table)):
+        notes.append(f"left aside the columns {', '.join(map(shown, unused))}")
+    if tokenizer.chat_template is None and any("instruction" in _form_of(table) for table in all_tables):
+        begins = tokenizer.bos_token_id in tokenizer("")["input_ids"]  # which the tokenizer adds to plain texts
+        tokenizer.chat_template = f"{tokenizer.bos_token if begins else ''}{ALPACA}"
+    rows = {split: [row for table in parts for row in _rows(table, tokenizer)] for split, parts in tables.items()}
+    parts = {split: part for split, part in rows.items() if part}  # an empty one is none
+    if len(forms := {row.special_tokens: row.text for part in parts.values() for row in part}) > 1:
+        raise ValueError(f"there are chats and plain texts, such as {shown(forms[True])}; give all one form")
+    splits, remarks = divided(parts, "conversations", hold_out=config.hold_out)
+    return splits, [*notes, *remarks]
 
 
 def _rows(table: Table, tokenizer: PreTrainedTokenizerBase) -> Iterator[Rendered]:
@@ -141,17 +187,22 @@ def _rows(table: Table, tokenizer: PreTrainedTokenizerBase) -> Iterator[Rendered
     Raises:
         ValueError: The table has none of the forms, or a row cannot be used.
     """
-    form = next((form for form in FORMS if all(name in table.values for name in form)), None)
-    if form is None:
+    names = _form_of(table)
+    if not names:
         wanted = "; or ".join(" and ".join(form) for form in FORMS)
         raise ValueError(f"{table.place} has the columns {', '.join(table.columns)}; it must have {wanted}")
-    names = [*form, "input"] if "input" in table.values and form[0] == "instruction" else [*form]
-    render = _RENDER[form[0]]
+    render = _RENDER[names[0]]
     for number, values in enumerate(zip(*(table.values[name] for name in names), strict=True), 1):
         try:
             yield render(tokenizer, dict(zip(names, values, strict=True)))
         except ValueError as error:  # noqa: PERF203
             raise ValueError(f"row {number} of {table.place} (the first is 1) {error}") from error
+
+
+def _form_of(table: Table) -> list[str]:
+    """Return the columns of a table that are read; none if it has none of the forms."""
+    form = next((form for form in FORMS if all(name in table.values for name in form)), ())
+    return [*form, "input"] if "instruction" in form and "input" in table.values else [*form]
 
 
 def _of_messages(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) -> Rendered:
@@ -168,12 +219,10 @@ def _of_completion(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) -
 
 def _of_instruction(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) -> Rendered:
     instruction = written(row["instruction"], "instruction", "an instruction")
-    answer, context = written(row["output"], "output", "an answer"), str(row.get("input") or "").strip()
-    if tokenizer.chat_template is None:
-        given = (", paired with an input that provides further context", f"### Input:\n{context}\n\n")
-        paired, part = given if context else ("", "")
-        return _continued(tokenizer, ALPACA.format(paired, instruction, part), answer)
-    question = f"{instruction}\n\n{context}" if context else instruction
+    answer, addition = written(row["output"], "output", "an answer"), row.get("input")
+    context = "" if is_missing(addition) else written(addition, "input", "an input").strip()
+    border = INPUT if str(tokenizer.chat_template).endswith(ALPACA) else "\n\n"
+    question = f"{instruction}{border}{context}" if context else instruction
     return render_chat(tokenizer, [{"role": "user", "content": question}, {"role": "assistant", "content": answer}])
 
 
@@ -192,9 +241,30 @@ def _continued(tokenizer: PreTrainedTokenizerBase, prompt: str, answer: str) -> 
 
 
 def _messages(value: Any, column: str) -> list[dict[str, Any]]:
-    if not (isinstance(value, list) and value and all(isinstance(m, dict) and "role" in m for m in value)):
+    if not (value and isinstance(value, list) and all(isinstance(m, dict) and m.get("role") for m in value)):
         raise ValueError(f"has {column} that are no list of messages, each with a role and a content")
-    return [{name: part for name, part in message.items() if part is not None} for message in value]
+    return [_message({name: part for name, part in message.items() if part is not None}) for message in value]
+
+
+def _message(parts: dict[str, Any]) -> dict[str, Any]:
+    """Return a message as templates take it: its content is a text, and the arguments of its calls are numbers."""
+    content = parts.pop("content", None)
+    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
+        content = "".join(written(part.get("text"), "text", "a text") for part in content)
+    fields: dict[str, Any] = _plain(parts)
+    may_be_empty = len(fields) > 1 or (isinstance(content, str) and fields["role"] != "assistant")
+    if is_missing(content) and may_be_empty:  # a call of a tool, or a message of the system
+        return {**fields, "content": content or ""}
+    return {**fields, "content": written(content, f"content of the {fields['role']}", "it")}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with numbers in place of what their file wrote."""
+    if isinstance(value, Number):
+        return json.loads(value)
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, list) else value
 
 
 def render_chat(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, Any]], first: int = 0) -> Rendered:
@@ -233,7 +303,8 @@ def render_chat(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[s
     except TemplateError as error:
         raise ValueError(f"does not fit the chat template ({first_line(error)})") from error
     if not answers:
-        raise ValueError("has no message of the assistant to learn")
+        roles = ", ".join(dict.fromkeys(message["role"] for message in messages[first:]))
+        raise ValueError(f"has no message of the role assistant to learn, but of {roles}")
     return Rendered(text, answers, special_tokens=False)
 
 
@@ -282,7 +353,5 @@ def _encoded(
         return_offsets_mapping=True,
         return_attention_mask=False,
     )
-    for row, ids, offsets in zip(rows, encoded["input_ids"], encoded["offset_mapping"], strict=True):
-        if row.special_tokens != rows[0].special_tokens:
-            raise ValueError(f"a split has chats and plain texts, such as {shown(row.text)}; give it one form")
+    for ids, offsets in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
         yield np.asarray(ids, dtype=np.int32), np.asarray(offsets, dtype=np.int64).reshape(-1, 2)

@@ -63,6 +63,7 @@ class ChatConfig(TrainingConfig):
     """Settings of conversations, or other texts, that a language model learns to continue."""
 
     fractions = frozenset()
+    paths = ("data", "model", "chat_template")
 
     data: str = "yahma/alpaca-cleaned"
     """A name on the hub, a folder with ``train.*`` and ``test.*`` or ``validation.*`` files, or a single file. The

@@ -60,7 +60,7 @@ def rows_of(part: Literal["val", "test"], labels: np.ndarray[Any, Any]) -> np.nd
 
 
 def divided(
-    parts: Mapping[str, Sequence[Row]], kind: str, *, hold_out: bool, class_of: Callable[[Row], object] = lambda row: 0
+    parts: Mapping[str, Sequence[Row]], kind: str, *, hold_out: bool, class_of: Callable[[Row], object] | None = None
 ) -> tuple[dict[Split, Sequence[Row]], list[str]]:
     """Return training and validation data, and test data if it is held out; and remarks on what was divided.
 
@@ -69,7 +69,7 @@ def divided(
         kind: What a row is, for the remarks: "texts".
         hold_out: Whether to hold out test data: the test part, or if that is none or validates, half of the validation
             data.
-        class_of: Returns the class of a row. The parts of the result have a like share of each.
+        class_of: Returns the class of a row, if it has one. The parts of the result have a like share of each.
 
     Raises:
         ValueError: There is nothing to train or to validate on.
@@ -77,12 +77,13 @@ def divided(
     if not parts.get("train"):
         raise ValueError("there is nothing to train on; give a split or file 'train' with rows")
     notes: list[str] = []
+    share, class_of = (" of each class", class_of) if class_of else ("", lambda row: 0)
     validation = next((name for name in VALIDATION_PARTS if name in parts), None)
     train, val = parts["train"], parts[validation] if validation is not None else ()
     if validation is None:
         rows = split_off(np.array([class_of(row) for row in train]))
         train, val = ([train[row] for row in part] for part in rows)
-        notes.append(f"there is no validation part: a fifth of the {kind} of each class serves for it")
+        notes.append(f"there is no validation part: a fifth of the {kind}{share} serves for it")
     elif validation == "test":
         notes.append("there is no validation part: the test part serves for it")
     if not val:

@@ -49,11 +49,16 @@ def check_model(model: str) -> None:
     Raises:
         ValueError: There is no such model.
     """
-    if Path(model).exists():
-        return
-    from huggingface_hub import hf_hub_download
+    from_pretrained(_find_weights, model)
 
-    from_pretrained(lambda name: hf_hub_download(name, "config.json"), model)
+
+def _find_weights(model: str) -> None:
+    if not Path(model).exists():
+        from huggingface_hub import hf_hub_download
+
+        hf_hub_download(model, "config.json")
+    elif not any(file.suffix in (".safetensors", ".bin") for file in Path(model).glob("*")):
+        raise FileNotFoundError("it has no weights, *.safetensors or *.bin")
 
 
 def encoder_config(model: str) -> PreTrainedConfig:
@@ -69,6 +74,20 @@ def encoder_config(model: str) -> PreTrainedConfig:
 
     config: PreTrainedConfig = from_pretrained(AutoConfig.from_pretrained, model)
     return config
+
+
+def parameters_of(config: PreTrainedConfig, model: str) -> int:
+    """Return the number of parameters of a causal language model, which are not loaded.
+
+    Raises:
+        ValueError: The configuration is not that of a causal language model.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        empty = from_pretrained(lambda name: AutoModelForCausalLM.from_config(config), model)
+    return sum(parameter.numel() for parameter in empty.parameters())
 
 
 def positions(config: PreTrainedConfig) -> int | None:

@@ -263,13 +263,18 @@ def _class_name(value: Any, column: str) -> str:
     return name
 
 
+def is_missing(value: Any) -> bool:
+    """Return whether there is no value, or a text of white space alone."""
+    return value is None or value != value or (isinstance(value, str) and not value.strip())  # NaN is not itself
+
+
 def written(value: Any, column: str, kind: str) -> str:
     """Return a value as its file writes it.
 
     Raises:
         ValueError: It is missing, or a list, an object or bytes.
     """
-    if value is None or value != value or (isinstance(value, str) and not value.strip()):  # NaN is not itself
+    if is_missing(value):
         raise ValueError(f"has no {column}; fill it in or leave the row out")
     if isinstance(value, bool):
         return "true" if value else "false"

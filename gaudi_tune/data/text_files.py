@@ -135,7 +135,7 @@ def _reader(file: Path) -> Callable[[Path, Sequence[str]], tuple[Sequence[str], 
 
 def _read_table(file: Path, columns: Sequence[str]) -> Table:
     if file.is_file() and not file.stat().st_size:
-        raise ValueError(f"the file {file} is empty; give one with a text and a class in each row")
+        raise ValueError(f"the file {file} is empty; give one with rows")
     reader = _reader(file)
     assert reader is not None
     try:

@@ -135,7 +135,7 @@ def check_trials(plan: Plan) -> list[str]:
     unchecked = [f"{name} {source}: {reason}" for name, source in sources.items() if source]
     config = experiment.config_with(plan.settings)
     try:
-        config = config.with_largest_batch(experiment.search_space.values("batch_size"), workers)
+        config = config.largest(experiment.search_space.values, workers)
         facts = experiment.check(config) if experiment.check is not None else unchecked
     except (ValueError, OSError) as error:
         raise SweepError(str(error)) from error

@@ -6,7 +6,7 @@ This module imports no library, because a plan is checked before torch is needed
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -171,9 +171,9 @@ class TrainingConfig(TrialConfig):
         return replace(self, **found)
 
     @override
-    def with_largest_batch(self, sizes: Iterable[int], workers: int) -> Self:
+    def largest(self, values: Callable[[str], Iterable[Any]], workers: int) -> Self:
         """Return a copy with the largest of the batch sizes, after checking that workers can share each of them."""
-        all_sizes = sorted({self.batch_size, *sizes})
+        all_sizes = sorted({self.batch_size, *values("batch_size")})
         for size in all_sizes:
             try:
                 check_batch(replace(self, batch_size=size), workers, samples=size)

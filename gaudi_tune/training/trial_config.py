@@ -5,7 +5,7 @@ from __future__ import annotations
 import copyreg
 import dataclasses
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -60,6 +60,8 @@ class TrialConfig:
     """Whether the train loop is known to divide its data among the workers, and to keep to a budget in steps."""
     fractions: ClassVar[frozenset[str]] = frozenset()
     """The metrics that the train loop is known to report as fractions from 0 to 1."""
+    paths: ClassVar[tuple[str, ...]] = ("data", "model")
+    """The fields that may name local files."""
 
     epochs: int = 0
     """Passes over the training data, the budget of a full trial. 0 where the budget is in ``steps``."""
@@ -104,7 +106,8 @@ class TrialConfig:
 
     def with_full_paths(self) -> Self:
         """Return a copy with full paths of local data and weights, since workers have another current folder."""
-        return dataclasses.replace(self, data=_full_path(self.data), model=_full_path(self.model))
+        full_paths = {name: _full_path(getattr(self, name)) for name in self.paths}
+        return dataclasses.replace(self, **full_paths)  # type: ignore[arg-type]  # all are texts
 
     def mode_on(self, device: DeviceType) -> ExecutionMode | None:
         """Return how operations are run on this kind of device; None if only the train loop knows."""
@@ -119,8 +122,9 @@ class TrialConfig:
         """
         return self
 
-    def with_largest_batch(self, sizes: Iterable[int], workers: int) -> Self:
-        """Return a copy with the largest of the batch sizes that a search space has.
+    def largest(self, values: Callable[[str], Iterable[Any]], workers: int) -> Self:
+        """Return a copy that needs most memory and data of what a search space has, whose values of a hyperparameter
+        ``values`` returns.
 
         Raises:
             ValueError: So many workers cannot share a batch of one of the sizes.
@@ -264,8 +268,7 @@ class PlainConfig(TrialConfig):
 def _full_path(source: str) -> str:
     """Return the full path of a local file or folder. Other names, such as those on the hub, stay as they are."""
     try:
-        path = Path(source).expanduser()
-        return str(path.resolve()) if source and path.exists() else source
+        return str(path.resolve()) if source and (path := Path(source).expanduser()).exists() else source
     except (OSError, RuntimeError) as error:  # no disk has such a name, or nobody here has such a folder
         raise ValueError(f"{source} is no path ({error}); give a file, a folder, or a name on the hub") from error
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from gaudi_tune.devices.find import DEVICE_TYPES
 from tests.helpers.stand_in_hpu import forked_output_of
+from trainables.attention import choose_attention
 from trainables.bert import BertConfig
 
 BERT = {"lr": 0.1, "batch_size": 8, "weight_decay": 0.0, "dropout": 0.0}
@@ -82,3 +86,12 @@ def test_a_device_without_a_kernel_is_an_error_where_it_is_insisted_on() -> None
     with pytest.raises(ValueError, match="--set fused_attention=true: an HPU has this kernel, cpu does not"):
         config.for_device(DEVICE_TYPES["cpu"])
     BertConfig.from_dict({**BERT, "epochs": 1}).for_device(DEVICE_TYPES["cpu"])
+
+
+def test_attention_that_no_kernel_computes_is_an_error() -> None:
+    """Gemma 2 bounds its scores, which neither habana's kernel nor torch's does."""
+    small: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 8}
+    model = Gemma2ForCausalLM(Gemma2Config(**small, num_key_value_heads=2, intermediate_size=16, vocab_size=20))
+    choose_attention(model, BertConfig.from_dict({**BERT, "epochs": 1, "compile": True}))
+    with pytest.raises(ValueError, match=r"attention has softcap, .* --set compile=false fused_attention=false"):
+        model(input_ids=torch.ones(1, 4, dtype=torch.int64))

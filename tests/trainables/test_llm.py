@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,17 @@ import pandas as pd
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+    T5Config,
+)
 
 from experiments.tune_llm import sample_settings
 from gaudi_tune.base import names
@@ -51,8 +63,6 @@ def trained(sample: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) ->
 
 def learned(data: ChatData, config: LlmConfig, split: Any = "train") -> list[str]:
     """What is learned of each sample, as text."""
-    from transformers import AutoTokenizer
-
     tokenizer, samples = AutoTokenizer.from_pretrained(data.tokenizer), data.split(split, config)
     batch = samples.__getitems__([*range(len(samples))])
     return [
@@ -93,13 +103,13 @@ def test_only_answers_are_learned(form: str, packing: bool, configure: Configure
 def test_a_tokenizer_without_template_gets_the_prompt_of_alpaca(
     configure: Configure, sample: dict[str, Any], tmp_path: Path
 ) -> None:
-    from transformers import AutoTokenizer
-
     model = tmp_path / "model"
     AutoModelForCausalLM.from_pretrained(sample["model"]).save_pretrained(model)
     tokenizer = AutoTokenizer.from_pretrained(sample["model"])
     tokenizer.chat_template = None
     tokenizer.save_pretrained(model)
+    plain = chat_data(configure(data=str(write(tmp_path, [FORMS["prompt"][0]] * 5)), packing=False, batch_size=1))
+    assert AutoTokenizer.from_pretrained(plain.tokenizer).chat_template is None  # no prompt was in the model's own
     rows = [{"instruction": "Say", "input": "it", "output": "A node."}] * 5
     config = configure(data=str(write(tmp_path, rows)), model=str(model), max_length=256, packing=False, batch_size=1)
     data = chat_data(config)
@@ -107,6 +117,9 @@ def test_a_tokenizer_without_template_gets_the_prompt_of_alpaca(
     whole = tokenizer.decode(data.split("train", config).__getitems__([0])["input_ids"][0])
     assert "paired with an input that provides further context. Write" in whole
     assert "### Instruction:\nSay\n\n### Input:\nit\n\n### Response:\nA node." in whole
+    asked = [{"role": "user", "content": "Say\n\n### Input:\nit"}]
+    prompt = AutoTokenizer.from_pretrained(data.tokenizer).apply_chat_template(asked, tokenize=False)
+    assert whole.startswith(prompt + "A node.")  # so the trained model can be asked in the way in which it learned
     chats = write(tmp_path, [FORMS["messages"][0]] * 5)
     with pytest.raises(ValueError, match=r"row 1 of .*mine.jsonl .* no chat template; .* --set chat_template=FILE"):
         chat_data(configure(data=str(chats), model=str(model)))
@@ -117,12 +130,47 @@ def test_a_tokenizer_without_template_gets_the_prompt_of_alpaca(
     [
         ([{"question": "a", "answer": "b"}], {}, r"has the columns question, answer; it must have messages; or"),
         ([{"messages": "hello"}], {}, r"row 1 of .* has messages that are no list of messages"),
-        ([{"messages": [USER]}], {}, r"row 1 of .* has no message of the assistant to learn"),
+        ([{"messages": [USER]}], {}, r"row 1 of .* has no message of the role assistant to learn, but of user"),
+        ([{"messages": [USER, {"role": "assistant", "content": ""}]}], {}, r"row 1 .* has no content of the assistant"),
+        ([{"messages": [USER, {"role": "assistant"}]}], {}, r"row 1 of .* has no content of the assistant"),
+        ([{"messages": [{"role": "user"}, ANSWER]}], {}, r"row 1 of .* has no content of the user"),
+        ([{"messages": [{**USER, "content": [{"type": "image"}]}, ANSWER]}], {}, r"has content of the user=.*image"),
+        (
+            [{"messages": [USER, {**ANSWER, "content": {"a": 1}}]}],
+            {},
+            r"row 1 .* has content of the assistant=.*: it must",
+        ),
+        ([{"messages": [USER, {**ANSWER, "content": "\ud83d"}]}], {}, r"row 1 of .*half a character is no text"),
+        (
+            [{"instruction": "a", "input": ["b"], "output": "c"}],
+            {},
+            r"row 1 of .* has input=.*: an input must be a string",
+        ),
+        (
+            [FORMS["prompt"][0], FORMS["prompt of messages"][0]],
+            {},
+            r"there are chats and plain texts, such as What is x",
+        ),
         ([{"prompt": "a", "completion": ""}], {}, r"row 1 of .* has no completion; fill it in or leave the row out"),
         ([FORMS["messages"][0]] * 5, {"max_length": 8}, r"no conversation of train has an answer in its first 8"),
         ([FORMS["messages"][0]] * 5, {"max_length": 10**6}, None),
     ],
-    ids=["columns", "no list", "no answer", "empty", "cut", "rotates"],
+    ids=[
+        "columns",
+        "no list",
+        "no answer",
+        "empty answer",
+        "missing answer",
+        "missing question",
+        "image",
+        "object",
+        "half",
+        "input",
+        "mixed",
+        "empty",
+        "cut",
+        "rotates",
+    ],
 )
 def test_data_that_cannot_be_used_is_named(
     rows: list[dict[str, Any]], changes: dict[str, Any], message: str | None, configure: Configure, tmp_path: Path
@@ -133,6 +181,77 @@ def test_data_that_cannot_be_used_is_named(
         return
     with pytest.raises(ValueError, match=f"--data .*: .*{message}"):
         check(config)
+
+
+def test_a_template_gets_texts_and_numbers_and_the_plan_names_other_columns(
+    configure: Configure, tmp_path: Path
+) -> None:
+    template = tmp_path / "tools.jinja"
+    template.write_text(
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% for call in m.tool_calls or [] %}"
+        "{{ call.function.arguments | tojson }}{% endfor %}<|end|>{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+    parts = [{"type": "text", "text": "What "}, {"type": "text", "text": "is x?"}]
+    call = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"x": 5, "y": 1.5}}}]}
+    system = {"role": "system", "content": ""}
+    talk = [system, {"role": "user", "content": parts}, call, {"role": "tool", "content": 7}, ANSWER]
+    data = write(tmp_path, [{"messages": talk, "tools": [], "id": 1}] * 5)
+    config = configure(data=str(data), chat_template=str(template), packing=False, batch_size=1, max_length=128)
+    (text, *_) = learned(chat_data(config), config)
+    assert text == '{"x": 5, "y": 1.5}<|end|>A node.<|end|>'
+    whole = chat_data(config).split("train", config).__getitems__([0])["input_ids"][0]
+    begin = "<|system|><|end|><|user|>What is x?<|end|><|assistant|>"
+    assert AutoTokenizer.from_pretrained(config.model).decode(whole).startswith(begin)
+    assert "data: left aside the columns tools, id" in check(config)
+
+
+def test_a_model_that_cannot_be_used_is_named(configure: Configure, sample: dict[str, Any], tmp_path: Path) -> None:
+    small: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    for name, config, message in (
+        ("small", LlamaConfig(vocab_size=20, **small), r"its tokenizer has the token \d+, and the model ends at 19"),
+        ("other", T5Config(vocab_size=2000), r"Unrecognized configuration class .*T5Config"),
+    ):
+        AutoTokenizer.from_pretrained(sample["model"]).save_pretrained(tmp_path / name)
+        config.save_pretrained(tmp_path / name)
+        with pytest.raises(ValueError, match=r"--model .* does not hold a model .*it has no weights"):
+            check(configure(model=str(tmp_path / name)))
+        (tmp_path / name / "model.safetensors").touch()
+        with pytest.raises(ValueError, match=f"--model .*{message}"):
+            check(configure(model=str(tmp_path / name)))
+
+
+def test_a_model_that_mixes_packed_conversations_is_refused() -> None:
+    model = OPTForCausalLM(
+        OPTConfig(
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            ffn_dim=16,
+            vocab_size=30,
+            word_embed_proj_dim=16,
+        )
+    )
+    with pytest.raises(ValueError, match=r"in a model of the type opt, conversations of a sample see each other"):
+        llm._check_packing(model.eval())
+
+
+def test_layers_of_attention_are_no_others() -> None:
+    """GPT-2 has a c_proj in its attention and another in its MLP."""
+    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=10))
+    for target, layers in (("attention", ["attn.c_attn", "attn.c_proj"]), ("mlp", ["mlp.c_fc", "mlp.c_proj"])):
+        adapted = get_peft_model(deepcopy(model), LoraConfig(target_modules=llm._targets(model, target)))
+        names_of_adapted = {name.rpartition(".h.0.")[2] for name, _ in adapted.named_modules() if "lora_A" in name}
+        assert sorted({name.partition(".lora")[0] for name in names_of_adapted}) == layers
+
+
+def test_a_template_is_found_from_another_folder(
+    configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers have a folder of their own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.jinja").write_text("{% for m in messages %}{{ m.content }}|{% endfor %}")
+    assert configure(chat_template="mine.jinja").with_full_paths().chat_template == str(tmp_path / "mine.jinja")
 
 
 def test_a_packed_conversation_does_not_see_the_others(configure: Configure) -> None:
@@ -177,6 +296,9 @@ def test_the_model_in_mlflow_answers(trained: tuple[Path, dict[str, Any]]) -> No
     (answer,) = answers.predict(answers.example)["answer"]
     assert answer
     assert "<|" not in answer
+    first = answers.tokenizer(answer)["input_ids"][0]
+    answers.model.generation_config.eos_token_id = [first]  # as models have one of a turn beside that of a text
+    assert [*answers.predict(answers.example)["answer"]] == [answers.tokenizer.decode([first])]
     with pytest.raises(ValueError, match="must be 'prompt', but it is 'text'"):
         answers.predict(pd.DataFrame({"text": ["a"]}))
 
@@ -257,9 +379,34 @@ def test_a_trial_that_does_not_fit_is_refused_before_the_sweep(configure: Config
         check(configure(device_gb=0.001))
 
 
+def test_the_plan_says_what_the_largest_trial_needs(
+    configure: Configure, sample: dict[str, Any], tmp_path: Path
+) -> None:
+    space: dict[str, list[Any]] = {
+        "rank": [2, 32],
+        "dropout": [0.0, 0.1],
+        "batch_size": [8, 16],
+        "target": ["attention", "all"],
+    }
+    config = configure(target="attention", packing=False).largest(lambda name: space.get(name, []), 1)
+    assert (config.rank, config.dropout, config.batch_size, config.target) == (32, 0.1, 16, "all")
+    longest = int(chat_data(config).split("train", config).lengths.max())
+    assert f"with 16 samples of {longest} tokens at once, rank 32" in check(config)[-1]
+    assert "with 16 samples of 128 tokens" in check(replace(config, padded_lengths=1, max_length=128))[-1]
+    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, n_positions=64, vocab_size=2000))
+    model.save_pretrained(tmp_path / "model")
+    AutoTokenizer.from_pretrained(sample["model"]).save_pretrained(tmp_path / "model")
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert any(
+        f"gpt2, {count / 1e6:.4g} million" in line for line in check(replace(config, model=str(tmp_path / "model")))
+    )
+
+
 def test_a_sharded_model_needs_less_of_each_device(configure: Configure) -> None:
     (line,) = [line for line in check(configure(sharding="full")) if line.startswith("memory: ")]
-    assert re.fullmatch(r"memory: about 0\.\d\d, 0\.\d\d, 0\.\d\d GB of a device with 2, 4, 8 workers a trial", line)
+    assert re.fullmatch(
+        r"memory: about 0\.\d\d, 0\.\d\d, 0\.\d\d GB of a device with 2, 4, 8 workers a trial, with .*", line
+    )
     large = {"hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 128256, "num_attention_heads": 32}
     whole, half, eighth = (memory_need(large, rank=8, samples=1, length=512, shards=n) for n in (1, 2, 8))
     assert whole.base == 2 * whole.parameters

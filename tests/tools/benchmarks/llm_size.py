@@ -139,7 +139,7 @@ def measure(folder: Path, small: bool, seconds: float) -> dict[str, Any]:
     began = time.time()
     reports = reports_of(train_loop, given)
     starts = {"loads": start_s(began, reports[0])}
-    need = config.memory(data.model, workers=1, bytes_of_base=2)
+    need = config.memory(data, workers=1)
     peak = round(device.peak_memory_gb(), 2) if device.measures_memory else None
     note(memory={"peak_gb": peak, "plan_gb": round(need.total / 1e9, 2)})
     began = time.perf_counter()
