@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -30,6 +30,8 @@ QUALIFIERS = {
     "total", "train", "training", "val", "valid", "validation", "weighted", "word",
 }  # fmt: skip
 """Words beside such a word that leave its meaning as it is: ``error_rate``, but not ``error_reduction``."""
+SHARES = {"acc", "accuracy", "auc", "auprc", "auroc", "dice", "f1", "iou", "miou", "mrr", "ndcg", "precision", "recall"}
+"""Words in the names of metrics that lie between 0 and 1, or 0 and 100 %."""
 FORMULA = re.compile(r"(^|[\s(])[\d.]*[-/]|[*^+=<>]|[^\x00-\x7f]")
 """What a name has that computes with a metric, such as 1-f1 and -loss; mathematics has signs beyond ASCII."""
 
@@ -37,13 +39,28 @@ FORMULA = re.compile(r"(^|[\s(])[\d.]*[-/]|[*^+=<>]|[^\x00-\x7f]")
 def usual_mode(metric: str) -> Mode | None:
     """Return whether a metric of this name is usually maximized or minimized; None unless the whole name says so: each
     of its words is known, none speaks against another, and none comes twice, as in train_loss/val_loss."""
-    text = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", metric).lower().replace("cross_entropy", "crossentropy")
-    words = re.findall(r"f1|r2|[^\W\d_]+", text)
+    words = _words_of(metric)
     modes: set[Mode] = {mode for mode, telling in USUAL_MODES.items() if telling.intersection(words)}
     modes = modes or ({"max"} if "score" in words else set())
     vocabulary = QUALIFIERS.union(*USUAL_MODES.values())
     is_clear = len(modes) == 1 and vocabulary.issuperset(words) and len({*words}) == len(words)
     return modes.pop() if is_clear and not FORMULA.search(metric) else None
+
+
+def bounds_of(metric: str, values: Collection[float]) -> tuple[float, float]:
+    """Return between which numbers a metric with this name and these values lies.
+
+    >>> bounds_of("test_accuracy", [0.69, 0.9]), bounds_of("top5_acc", [69.1, 90.4]), bounds_of("loss", [0.2])
+    ((0.0, 1.0), (0.0, 100.0), (-inf, inf))
+    """
+    if SHARES.isdisjoint(_words_of(metric)) or min(values) < 0 or max(values) > 100:
+        return -math.inf, math.inf
+    return 0.0, 1.0 if max(values) <= 1 else 100.0
+
+
+def _words_of(metric: str) -> list[str]:
+    text = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", metric).lower().replace("cross_entropy", "crossentropy")
+    return re.findall(r"f1|r2|[^\W\d_]+", text)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from plotly.colors import qualitative
 from plotly.subplots import make_subplots
 
 from gaudi_tune.base.words import format_params, format_score, format_value
-from gaudi_tune.define.objective import Objective
+from gaudi_tune.define.objective import Objective, bounds_of
 from gaudi_tune.show.confirmation import PLUS_MINUS
 from gaudi_tune.show.early_order import early_order
 from gaudi_tune.show.pictures.shown_trial import ShownTrial
@@ -106,8 +106,11 @@ def confirmation(view: SweepView) -> go.Figure | None:
     scores = [(position, score) for position, row in enumerate(rows) for score in row["scores"]]
     _add_points(figure, scores, "one seed", symbol="circle-open", **marker)
     _add_points(figure, enumerate(row["mean"] for row in rows), PLUS_MINUS, symbol="diamond", **marker)
-    halves = [row["interval"][1] - row["mean"] if row["interval"] else None for row in rows]
-    figure.data[-1].error_y = {"array": halves, "color": INK}
+    # No bar ends where the metric cannot be: over few seeds, an accuracy's interval may reach beyond 1.
+    low, high = bounds_of(result["metric"], [score for _, score in scores])
+    above = [min(row["interval"][1], high) - row["mean"] if row["interval"] else None for row in rows]
+    below = [row["mean"] - max(row["interval"][0], low) if row["interval"] else None for row in rows]
+    figure.data[-1].error_y = {"array": above, "arrayminus": below, "color": INK}
     labels = ["baseline" if row is result["baseline"] else f"trial {row['trial']}" for row in rows]
     figure.update_xaxes(tickvals=list(range(len(rows))), ticktext=labels, range=(-0.5, len(rows) - 0.5))
     return figure.update_layout(yaxis_title=result["metric"])

@@ -301,6 +301,20 @@ def test_a_confirmation_has_a_picture_and_its_trials_are_in_the_table_alone(tmp_
     assert data["head"]["facts"][2] == ["Trials", "8 of 15", "6 of them confirm"]
 
 
+def test_no_bar_of_an_accuracy_ends_above_1_or_below_0(tmp_path: Path) -> None:
+    view = confirmed(tmp_path / "sweep")
+    winner = {"trial": 2, "scores": [0.69, 0.75, 0.9], "mean": 0.78, "interval": [0.51, 1.05]}
+    baseline = {"trial": 1, "scores": [0.0, 0.1, 0.2], "mean": 0.1, "interval": [-0.15, 0.35]}
+    ends = {}
+    for metric in ("test_accuracy", "gain"):
+        result = {"metric": metric, "baseline": baseline, "rivals": [winner]}
+        figure: Any = figures.confirmation(replace(view, summary={**view.summary, "confirmation": result}))
+        bars = figure.data[1].error_y
+        ends[metric] = [0.1 - bars.arrayminus[0], 0.1 + bars.array[0], 0.78 - bars.arrayminus[1], 0.78 + bars.array[1]]
+    assert ends["test_accuracy"] == pytest.approx([0.0, 0.35, 0.51, 1.0])
+    assert ends["gain"] == pytest.approx([-0.15, 0.35, 0.51, 1.05])
+
+
 def test_marks_are_paler_the_less_a_trial_has_trained_and_choices_have_their_names(tmp_path: Path) -> None:
     figure = figures.slices(view_of(MIXED, tmp_path))
     panels = {axis.title.text: trace for axis, trace in zip(figure.select_xaxes(), figure.data, strict=True)}
