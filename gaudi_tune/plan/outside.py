@@ -84,6 +84,8 @@ def _in_study(name: str, address: str, objective: Objective) -> Iterator[Result]
         raise SweepError("give the study's name and the address of its storage, such as optuna:digits@sqlite:///old.db")
     if urlsplit(address).password:
         raise SweepError("the file of the sweep would have this password; give it in the environment (PGPASSWORD)")
+    if name not in (studies := optuna.get_all_study_names(address)):
+        raise SweepError(f"there is no such study, only {', '.join(studies) or 'none'}; name one of these")
     study = optuna.load_study(study_name=name, storage=address)
     if (study.directions[0].name == "MAXIMIZE") != objective.maximizes:
         raise SweepError(f"it has the direction {study.directions[0].name.lower()}, and the objective is {objective}")

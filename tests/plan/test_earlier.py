@@ -313,6 +313,7 @@ def test_a_metric_is_looked_for_under_the_name_that_it_has_in_mlflow(tmp_path: P
         ("{folder}/none.csv", "it cannot be read"),
         ("{folder}/other.csv", "it has no column score, only loss, x; rename one"),
         ("optuna:old", "give the study's name and the address of its storage"),
+        ("optuna:older@sqlite:///{folder}/old.db", "there is no such study, only old; name one of these"),
         ("optuna:old@postgresql://me:secret@host/db", "the file of the sweep would have this password"),
         ("mlflow:none", "there is no such experiment"),
     ],
@@ -321,6 +322,7 @@ def test_a_source_from_outside_that_cannot_be_used_is_an_error(
     source: str, says: str, tmp_path: Path, storage: Path
 ) -> None:
     (tmp_path / "other.csv").write_text("loss,x\n1,2\n")
+    study(tmp_path)
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     with pytest.raises(SweepError, match=re.escape(says)):
         plan_of(MIXED, storage, learn_from=(source.format(folder=tmp_path),), tracking_uri=uri)
