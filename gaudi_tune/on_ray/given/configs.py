@@ -51,7 +51,7 @@ def with_configs(arguments: Mapping[str, Any], experiment: Experiment) -> tuple[
     Raises:
         SweepError: A field is given twice, or cannot be honoured.
     """
-    merged, notes = dict(arguments), list[str]()
+    merged = dict(arguments)
     is_resumed = merged.get("resume") is not None
     for word in CONFIGS:
         for name, value in _fields_in(word, merged.pop(word, None)).items():
@@ -69,7 +69,8 @@ def with_configs(arguments: Mapping[str, Any], experiment: Experiment) -> tuple[
         )
     for name in NO_EFFECT:
         merged.pop(name, None)
-    readings = [(name, reader(merged.pop(name), notes)) for name, reader in READERS.items() if name in merged]
+    notes = _notes_on_checkpoints(merged.get("num_to_keep"), merged.get("checkpoint_frequency") or 0)
+    readings = [(name, reader(merged.pop(name))) for name, reader in READERS.items() if name in merged]
     readings.append(("metric, mode", _objectives(merged.pop("metric", None), merged.pop("mode", None), experiment)))
     for name, options in readings:
         if twice := [option for option, value in options.items() if merged.get(option, value) != value]:
@@ -105,52 +106,36 @@ def _objectives(metric: str | None, mode: str | None, experiment: Experiment) ->
     return {"objectives": (name if mode is None else f"{name}:{mode}",)}
 
 
-def _read_time_budget(seconds: Any, notes: list[str]) -> dict[str, Any]:
-    if isinstance(seconds, timedelta):
-        seconds = seconds.total_seconds()
-    return {} if seconds is None else {"time_budget": seconds / 60}
-
-
-def _read_samples(number: int | None, notes: list[str]) -> dict[str, Any]:
-    if number == -1:
-        raise SweepError("num_samples=-1: a sweep has a number of trials; give one, and time_budget_s ends it earlier")
-    return {"num_samples": number}
-
-
-def _read_failures(number: int, notes: list[str]) -> dict[str, Any]:
-    if number < 0:
-        raise SweepError("max_failures=-1: a trial that always fails would never end; give a number")
-    return {"retries": number}
-
-
-def _read_fail_fast(fails_fast: Any, notes: list[str]) -> dict[str, Any]:
-    if fails_fast not in (False, True):
-        raise SweepError(f"fail_fast={written(fails_fast)}: a sweep ends in order after an error; give fail_fast=True")
-    return {"same_errors": 1} if fails_fast else {}
-
-
-def _read_number_to_keep(number: int | None, notes: list[str]) -> dict[str, Any]:
-    if number not in (None, 1):
-        notes.append(f"num_to_keep={number} has no effect: a trial keeps its best and its latest checkpoint")
-    return {}
-
-
-def _read_frequency(frequency: int, notes: list[str]) -> dict[str, Any]:
+def _notes_on_checkpoints(number_to_keep: int | None, frequency: int) -> list[str]:
+    notes = []
+    if number_to_keep not in (None, 1):
+        notes.append(f"num_to_keep={number_to_keep} has no effect: a trial keeps its best and its latest checkpoint")
     if frequency > 1:
         notes.append(
             f"checkpoint_frequency={frequency} saves at each report, which is more often; checkpoint_minutes=M in its "
             f"place saves less"
         )
-    return {"checkpoint_minutes": 0.0} if frequency else {}
+    return notes
 
 
-READERS: dict[str, Callable[[Any, list[str]], dict[str, Any]]] = {
-    "num_samples": _read_samples,
+def _read_time_budget(seconds: Any) -> dict[str, Any]:
+    if isinstance(seconds, timedelta):
+        seconds = seconds.total_seconds()
+    return {} if seconds is None else {"time_budget": seconds / 60}
+
+
+def _read_fail_fast(fails_fast: Any) -> dict[str, Any]:
+    if fails_fast not in (False, True):
+        raise SweepError(f"fail_fast={written(fails_fast)}: a sweep ends in order after an error; give fail_fast=True")
+    return {"same_errors": 1} if fails_fast else {}
+
+
+READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "time_budget_s": _read_time_budget,
-    "storage_path": lambda path, notes: {"storage": path},
-    "max_failures": _read_failures,
+    "storage_path": lambda path: {"storage": path},
+    "max_failures": lambda number: {"retries": number},
     "fail_fast": _read_fail_fast,
-    "num_to_keep": _read_number_to_keep,
-    "checkpoint_frequency": _read_frequency,
+    "num_to_keep": lambda number: {},
+    "checkpoint_frequency": lambda frequency: {"checkpoint_minutes": 0.0} if frequency else {},
 }
-"""Functions that return the options for a field of Ray's, and may add a remark."""
+"""Functions that return the options for a field of Ray's. ``num_samples`` is an option by the same name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -16,9 +16,9 @@ from ray.tune.search import BasicVariantGenerator, Searcher
 from ray.tune.search.sample import Function
 from ray.tune.utils.util import flatten_dict
 
-from gaudi_tune.define.objective import Objective
-from gaudi_tune.define.ranges import WithPrior, convert_tune_range, is_range, plain, suggest_in
+from gaudi_tune.define.ranges import WithPrior, plain, suggest_in
 from gaudi_tune.define.search_space import SearchSpace, SpaceFunction
+from gaudi_tune.define.space_checks import read_entries
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.given.guarded import Guarded
 from gaudi_tune.on_ray.tune_searcher import Source
@@ -61,7 +61,8 @@ class RaySearch(Source):
         if last_result is None:
             return
         last_result = result or last_result
-        if error or not _has_values(last_result, self._objectives):
+        has_values = all(math.isfinite(objective.value_in(last_result)) for objective in self._objectives)
+        if error or not has_values:
             self._tell("on_trial_complete", trial_id, result=None, error=True)
         else:
             self._tell("on_trial_complete", trial_id, result=dict(last_result), error=False)
@@ -120,10 +121,6 @@ class RayVariants(Source):
             pass
 
 
-def _has_values(result: Mapping[str, Any], objectives: Sequence[Objective]) -> bool:
-    return all(math.isfinite(objective.value_in(result)) for objective in objectives)
-
-
 def count_proposals(generator: BasicVariantGenerator, space: Mapping[str, Any], samples: int) -> int:
     """Return how many trials there are if a grid is repeated so often."""
     return count_variants(generator, tune_entries(space), samples)
@@ -157,28 +154,22 @@ def tune_range(range_: Any) -> Any:
 
 def space_of_variants(space: Mapping[str, Any]) -> SpaceFunction | Mapping[str, Any]:
     """Return a space whose grids are choices, and whose functions, ``tune.sample_from``, are called with the rest."""
-    grids = {name: entry["grid_search"] for name, entry in space.items() if is_grid(entry)}
     functions = {name: entry for name, entry in space.items() if isinstance(entry, Function)}
-    ranges = {name: entry for name, entry in space.items() if name not in functions}
-    ranges |= {name: CategoricalDistribution(list(values)) for name, values in grids.items()}
+    rest = {
+        name: CategoricalDistribution(list(entry["grid_search"])) if is_grid(entry) else entry
+        for name, entry in space.items()
+        if name not in functions
+    }
     if not functions:
-        return ranges
-    SearchSpace(ranges)  # raises if an entry is wrong
+        return rest
+    entries = read_entries(rest)
 
     def ask(trial: Any) -> Mapping[str, Any]:
-        values = {n: suggest_in(trial, n, range_of(n, e)) if is_range(e) else e for n, e in ranges.items()}
-        return {
-            name: value
-            for name, value in next(variants(BasicVariantGenerator(), {**values, **functions}, 1, seed=0)).items()
-            if not is_range(ranges.get(name))
-        }
+        values = {name: suggest_in(trial, name, range_) for name, range_ in entries.ranges.items()}
+        variant = next(variants(BasicVariantGenerator(), {**values, **entries.constants, **functions}, 1, seed=0))
+        return {name: value for name, value in variant.items() if name not in values}
 
     return ask
-
-
-def range_of(name: str, entry: Any) -> BaseDistribution:
-    """Return Optuna's range for an entry of a space that is a range."""
-    return entry if isinstance(entry, BaseDistribution) else convert_tune_range(name, entry)
 
 
 def is_grid(entry: Any) -> bool:
@@ -186,11 +177,9 @@ def is_grid(entry: Any) -> bool:
     return isinstance(entry, Mapping) and set(entry) == {"grid_search"}
 
 
-def needs_variants(space: Any) -> bool:
+def needs_variants(space: Mapping[str, Any]) -> bool:
     """Whether only Ray's BasicVariantGenerator can propose from a space."""
-    if not isinstance(space, Mapping):
-        return False
-    return any(is_grid(entry) or (is_range(entry) and isinstance(entry, Function)) for entry in space.values())
+    return any(is_grid(entry) or isinstance(entry, Function) for entry in space.values())
 
 
 def source_of(plan: Plan) -> Source | None:

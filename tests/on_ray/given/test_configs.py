@@ -112,7 +112,7 @@ def test_rays_words_are_taken_as_arguments_too(storage: Path) -> None:
     [
         ({"tune_config": tune.TuneConfig}, r"give an object, such as tune.TuneConfig\(...\)"),
         ({"run_config": {"name": "x"}}, r"run_config={'name': 'x'}: give an object, such as tune.RunConfig"),
-        ({"tune_config": tune.TuneConfig(num_samples=-1)}, "num_samples=-1: a sweep has a number of trials; give one"),
+        ({"tune_config": tune.TuneConfig(num_samples=-1)}, "--num-samples -1: must be at least 1"),
         (
             {"tune_config": tune.TuneConfig(num_samples=3), "num_samples": 4},
             "num_samples is given twice: as an argument",
@@ -141,7 +141,7 @@ def test_rays_words_are_taken_as_arguments_too(storage: Path) -> None:
         ),
         (
             {"run_config": tune.RunConfig(failure_config=tune.FailureConfig(max_failures=-1))},
-            "max_failures=-1: a trial that always fails would never end; give a number",
+            "--retries -1: must be at least 0",
         ),
         ({"scaling_config": None}, "scaling_config: a worker has one device; give workers_per_trial=N"),
         ({"fail_fast": "raise"}, "fail_fast='raise': a sweep ends in order after an error; give fail_fast=True"),
