@@ -1,17 +1,13 @@
-"""What belongs to this process: its terminal, its environment variables, its garbage collector, its packages."""
+"""What belongs to this process: its terminal, its environment variables, its garbage collector."""
 
 from __future__ import annotations
 
 import gc
-import importlib.metadata
 import io
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-
-PACKAGES = ("torch", "torchvision", "habana-torch-plugin", "ray", "optuna", "mlflow", "transformers")
-"""The packages on whose versions results depend."""
 
 
 def prepare_terminal() -> None:
@@ -67,16 +63,3 @@ def no_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def installed_versions() -> dict[str, str]:
-    """Return the version of each of :data:`PACKAGES` that is installed."""
-    return {package: version for package in PACKAGES if (version := version_of(package))}
-
-
-def version_of(package: str) -> str:
-    """Return the version of an installed package, "" if it is not installed."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""

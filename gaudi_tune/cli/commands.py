@@ -27,13 +27,14 @@ from typing_extensions import override
 
 from gaudi_tune.base.errors import SweepError, damage_is_an_error
 from gaudi_tune.base.prints import prints_of
-from gaudi_tune.base.process import prepare_terminal, version_of
+from gaudi_tune.base.process import prepare_terminal
 from gaudi_tune.base.words import as_text, harmless
 from gaudi_tune.cli import command_line
 from gaudi_tune.cli.experiment_script import load_experiment
 from gaudi_tune.cli.run import run
 from gaudi_tune.define.config_file import merged
 from gaudi_tune.define.options import DEFAULT_STORAGE, SEEDS, TRAITS, checked
+from gaudi_tune.private.surfaces import version_of
 from gaudi_tune.storage.remote import address_of
 
 COMMAND = "gaudi-tune"

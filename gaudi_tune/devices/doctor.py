@@ -22,13 +22,13 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from gaudi_tune.base.errors import first_line
-from gaudi_tune.base.process import installed_versions, version_of
 from gaudi_tune.devices import gaudi_node as node
 from gaudi_tune.devices.cores import cores_of, numa_node_of
 from gaudi_tune.devices.find import find_devices
 from gaudi_tune.devices.hpu import HPU
 from gaudi_tune.devices.probes import START_THE_CONTAINER, Finding, all_reduce, matmuls
 from gaudi_tune.private.ray_core import accelerators_found_by_ray
+from gaudi_tune.private.surfaces import installed_versions, version_of
 
 TORCH_OF_RELEASE = {"1.22": ("2.7.1",), "1.23": ("2.9",), "1.24": ("2.10", "2.11", "2.12", "2.13")}
 """Intel's releases, and torch in their containers. Older releases have torch 2.6 or less, with which models do not

@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 
 from gaudi_tune.base.node_cache import cache_root
-from gaudi_tune.base.process import version_of
 from gaudi_tune.devices.cores import bind_to_cores_near
+from gaudi_tune.private.surfaces import version_of
 
 MODULES = "HABANA_VISIBLE_MODULES"
 """habana's variable for the modules that a process may use, such as 4,5. Ray sets each worker's own module."""

@@ -37,6 +37,8 @@ TESTED = {
     "torch": ("2.7", "2.10", "2.11", "2.15"),
 }
 """The minor versions that the tests have run with."""
+PACKAGES = ("torch", "torchvision", "habana-torch-plugin", "ray", "optuna", "mlflow", "transformers")
+"""The packages on whose versions results depend."""
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -139,6 +141,11 @@ def version_of(library: str) -> str:
         return importlib.metadata.version(library)
     except importlib.metadata.PackageNotFoundError:
         return ""
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the version of each of :data:`PACKAGES` that is installed."""
+    return {package: version for package in PACKAGES if (version := version_of(package))}
 
 
 def tested(library: str) -> str:

@@ -16,12 +16,12 @@ import pytest
 from ray import tune
 
 from gaudi_tune import SweepError, SweepOptions, build_tuner
-from gaudi_tune.base.process import version_of
 from gaudi_tune.cli.commands import main
 from gaudi_tune.cli.experiment_script import load_experiment
 from gaudi_tune.define.config_file import read_config
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.private.surfaces import version_of
 from gaudi_tune.show.summary import write_summary
 from gaudi_tune.sweep.record.state_log import logged_trials
 from tests.cli.conftest import SCRIPT

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gaudi_tune.base.process import version_of
 from gaudi_tune.devices import doctor, gaudi_node, probes
 from gaudi_tune.devices.cores import DEVICE_ROOT
+from gaudi_tune.private.surfaces import version_of
 from tests.helpers.stand_in_hpu import FORGOTTEN, lay_out_devices
 
 pytestmark = pytest.mark.processes

@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any
 
-from gaudi_tune.base.process import installed_versions
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.private.surfaces import installed_versions
 from gaudi_tune.show.trackers.mlflow_names import accepted_name
 from gaudi_tune.sweep.record.sweep_state import SweepState
 
