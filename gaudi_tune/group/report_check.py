@@ -49,16 +49,13 @@ def check_metrics(metrics: Mapping[str, Any], objectives: Sequence[str], unit: s
     for name, value in metrics.items():
         if name == names.OURS or name.startswith(names.PREFIX):
             raise unusable_report(f"{name!r} is a name that the sweep sets itself; report it under another name")
-        if name in names.TIME_METRICS and not (isinstance(value, Real) and abs(float(value)) <= MAX_SECONDS):
-            raise unusable_report(
-                f"{name!r} is read as a time, and must be a finite number of seconds, but this one has "
-                f"{short_repr(value)}; leave it out where it is not known, or give it another name"
-            )
+        is_time = name in names.TIME_METRICS
         is_counted = name in (*names.DEVICE_COUNTS, *COUNTED_BY_TUNE) or name.startswith(names.CONSTRAINT_PREFIX)
-        if is_counted and not isinstance(value, Real):
-            shown = short_repr(value)
+        is_right = isinstance(value, Real) and not (is_time and not abs(float(value)) <= MAX_SECONDS)
+        if (is_time or is_counted) and not is_right:
             raise unusable_report(
-                f"{name!r} must be a number, but this one has {shown}; leave it out where it is not known, or rename it"
+                f"{name!r} must be {'a finite number of seconds' if is_time else 'a number'}, but this one has "
+                f"{short_repr(value)}; leave it out where it is not known, or rename it"
             )
 
 

@@ -137,7 +137,6 @@ DAMAGES: dict[str, Damage] = {
     "summary of another shape": change(SUMMARY_FILE, trials={"finished": "two"}, best={"value": []}, confirmation={}),
     "summary with a text in its winner": change(SUMMARY_FILE, best={"config": {"x": "a"}, "trial": 1, "value": 0.1}),
     "summary that is a list": replace_by(SUMMARY_FILE, b"[]"),
-    "file with odd options": change_options(num_samples=None, seed=[], settings=3, storage=[], seeds={}),
     "file that is torn": replace_by(SWEEP_FILE, b'{"version": '),
     "log of pickles": replace_by(STATE_LOG, PICKLE),
     "log without values": in_trials(lambda trial: trial.pop("point"), "sweep"),

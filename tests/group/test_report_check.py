@@ -26,7 +26,7 @@ GOOD = {"score": 0.5, "epoch": 1, "constraint/latency": math.nan, "train_s": 2.0
         ({"epoch": 0}, r"a finite number above 0, but this one has 0; report epoch \+ 1 where the loop counts from 0"),
         ({"constraint/latency": None}, "'constraint/latency' must be a number, .* has None; leave it out"),
         ({"constraint/latency": "n/a"}, "but this one has 'n/a'"),
-        ({"train_s": "2 s"}, "'train_s' is read as a time, .* but this one has '2 s'; leave it out"),
+        ({"train_s": "2 s"}, "'train_s' must be a finite number of seconds, but this one has '2 s'; leave it out"),
         ({"eval_s": math.inf}, "'eval_s' .* a finite number of seconds, but this one has inf"),
         ({"first_step_at": None}, "'first_step_at' .* but this one has None"),
     ],
