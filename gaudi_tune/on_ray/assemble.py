@@ -37,7 +37,6 @@ from gaudi_tune.storage.mirror import Mirror
 from gaudi_tune.storage.remote import address_below
 from gaudi_tune.sweep.policies.growth import Growth
 from gaudi_tune.sweep.policies.schedulers.factory import scheduler_kind
-from gaudi_tune.sweep.policies.schedulers.fifo import Fifo
 from gaudi_tune.sweep.policies.stopping import StoppingRules
 from gaudi_tune.sweep.record.device_time import DeviceTime
 from gaudi_tune.sweep.record.sweep_state import SweepState
@@ -57,9 +56,8 @@ def assemble(plan: Plan, trackers: Sequence[Tracker]) -> SweepRun:
     steering = Steering(plan, state, proposer, announcer.tell)
 
     # What decides about them. The scheduler comes before the searcher, which asks it how many trials wait.
-    policy = (Fifo if options.baseline_only else scheduler_kind(options.scheduler))(
-        plan.budget, plan.objectives, plan.experiment.search_space
-    )
+    kind = scheduler_kind("fifo" if options.baseline_only else options.scheduler)
+    policy = kind(plan.budget, plan.objectives, plan.experiment.search_space)
     growth = Growth(plan, state)
     stopping, user_stop = StoppingRules(options), UserStop(objects.stop)
     reports = Reports(plan, state, proposer, announcer, early_end, growth, stopping, user_stop)

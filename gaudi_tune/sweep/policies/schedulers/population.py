@@ -13,6 +13,7 @@ from typing_extensions import override
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import counted
 from gaudi_tune.define.budget import Budget
+from gaudi_tune.define.ranges import nearest
 from gaudi_tune.sweep.policies.schedulers.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -78,30 +79,18 @@ def _is_changeable(range_: BaseDistribution) -> bool:
     return isinstance(range_, FloatDistribution)
 
 
-def _ordered_values(range_: BaseDistribution) -> list[float]:
-    """Return the choices in order, or the values of a range with steps; empty for a continuous range."""
-    if isinstance(range_, CategoricalDistribution):
-        return sorted(cast("tuple[float, ...]", range_.choices))
-    assert isinstance(range_, FloatDistribution)
-    if not range_.step:
-        return []
-    steps = round((range_.high - range_.low) / range_.step)
-    return [min(range_.low + range_.step * step, range_.high) for step in range(steps + 1)]
-
-
 def _perturb(value: float, range_: BaseDistribution, generator: np.random.Generator) -> float:
     """Return another value of a range: any, or one near the value that the donor has."""
-    resample = generator.random() < RESAMPLE_PROBABILITY
-    values = _ordered_values(range_)
-    if values:
-        neighbour = values.index(min(values, key=lambda choice: abs(choice - value))) + generator.choice([-1, 1])
-        return float(generator.choice(values) if resample else values[min(max(neighbour, 0), len(values) - 1)])
-    assert isinstance(range_, FloatDistribution)
-    low, high = range_.low, range_.high
+    resample, neighbour = generator.random() < RESAMPLE_PROBABILITY, int(generator.choice([-1, 1]))
+    if isinstance(range_, CategoricalDistribution):
+        choices = sorted(cast("tuple[float, ...]", range_.choices))
+        place = choices.index(value) + neighbour
+        return float(generator.choice(choices) if resample else choices[min(max(place, 0), len(choices) - 1)])
+    assert isinstance(range_, FloatDistribution), "no other range is changeable"
     if not resample:
-        new_value = value * generator.choice(FACTORS)
+        new_value = value + neighbour * range_.step if range_.step else value * generator.choice(FACTORS)
     elif range_.log:
-        new_value = math.exp(generator.uniform(math.log(low), math.log(high)))
+        new_value = math.exp(generator.uniform(math.log(range_.low), math.log(range_.high)))
     else:
-        new_value = generator.uniform(low, high)
-    return float(min(max(new_value, low), high))
+        new_value = generator.uniform(range_.low, range_.high)
+    return float(nearest(range_, new_value))
