@@ -22,7 +22,7 @@ from gaudi_tune.base.failure import Failure, FailureKind, fingerprint_of, messag
 from gaudi_tune.base.words import MAX_LINE, harmless, last_line, shortened
 from gaudi_tune.group.clean.own_code import is_own_file
 from gaudi_tune.private.ray_core import was_killed_for_memory
-from gaudi_tune.private.ray_train import LOST_WORKERS, is_start_timeout
+from gaudi_tune.private.ray_train import LOST_WORKERS
 
 LOSS_ERRORS = (
     LocalRayletDiedError, NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError, WorkerCrashedError,
@@ -152,11 +152,6 @@ def is_loss(failure: BaseException | None) -> bool:
     if not LOST_WORKERS and isinstance(failure, TrainingFailedError):  # a loop's error ends a worker by a RuntimeError
         return not any(type(error) is RuntimeError for error in _errors_of_workers(failure))
     return any(isinstance(error, LOSS_ERRORS) for error in _errors_in(failure))
-
-
-def timed_out(failure: BaseException | None) -> bool:
-    """Whether a TorchTrainer gave up waiting for its devices."""
-    return is_start_timeout(getattr(failure, "controller_failure", None))
 
 
 def text_of_loop(error: BaseException, started_in: Path | None = None) -> str:

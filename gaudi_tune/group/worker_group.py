@@ -34,12 +34,12 @@ from gaudi_tune.group.errors import (
     WorkersLostError,
     failure_of,
     is_loss,
-    timed_out,
 )
 from gaudi_tune.group.passing import pack, unpack
 from gaudi_tune.group.report_check import check_all_report
 from gaudi_tune.group.trainer import START_TIMEOUT_S, WorkerGroupSpec
 from gaudi_tune.private.ray_core import free_own
+from gaudi_tune.private.ray_train import timed_out
 from gaudi_tune.private.surfaces import holds
 from gaudi_tune.training.notice import notice_for, save_between
 

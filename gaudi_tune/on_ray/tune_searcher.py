@@ -19,14 +19,15 @@ from gaudi_tune.sweep.search.proposer import Proposer
 
 
 class Source:
-    """The user's own search algorithm, which proposes configurations in place of a sampler.
+    """What proposes configurations in place of a sampler: the user's own search algorithm; this class itself, nothing.
 
     It knows trials by Tune's ids, and only those that it has proposed: neither the baseline, nor what people request.
     """
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """Return the next configuration; None while there is none; ``Searcher.FINISHED`` if there is no more."""
-        raise NotImplementedError
+        """Return the next configuration; None while there is none; ``Searcher.FINISHED`` if there is no more; "" if a
+        sampler proposes it."""
+        return ""
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Note a result after which the trial does not end."""
@@ -36,7 +37,7 @@ class Source:
 
     def save(self) -> dict[str, Any]:
         """Return what a resumed sweep must know, as JSON can hold it."""
-        raise NotImplementedError
+        return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take what :meth:`save` returned."""
@@ -71,7 +72,7 @@ class TuneSearcher(KeptInProcess, Searcher):
             on_error: Takes an error of the search, and returns if the sweep ends for it in good order.
         """
         super().__init__(metric=state.objective.name, mode=state.objective.mode)
-        self.proposer, self._state, self._seed, self.source = proposer, state, seed, source
+        self.proposer, self._state, self._seed, self.source = proposer, state, seed, source or Source()
         self._count_waiting, self._end_search, self._on_error = count_waiting, end_search, on_error
         self._max_concurrent: int | None = None
         self._confirmations: dict[str, list[int]] = {}
@@ -120,7 +121,7 @@ class TuneSearcher(KeptInProcess, Searcher):
         None means that it has none yet, and ``Searcher.FINISHED`` that the search has all its trials. That is also so
         if the source waits for results while every trial waits for more trials.
         """
-        if self.source is None or not self.proposer.source_is_due:
+        if not self.proposer.source_is_due:
             return ""
         suggestion = self.source.suggest(trial_id)
         if suggestion is None and not training and self._count_waiting():
@@ -149,13 +150,11 @@ class TuneSearcher(KeptInProcess, Searcher):
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Pass a result on to the user's source. The study has it from the record (:meth:`Proposer.reported`)."""
-        if self.source is not None:
-            self.source.on_trial_result(trial_id, result)
+        self.source.on_trial_result(trial_id, result)
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
         """Pass the end of a trial on to the user's source. The study has it from the record (:meth:`ended`)."""
-        if self.source is not None:
-            self.source.on_trial_complete(trial_id, result, error=error)
+        self.source.on_trial_complete(trial_id, result, error=error)
 
     def save(self, checkpoint_path: str) -> None:
         """Write which trial is which in the study, and what is to be proposed."""
@@ -163,7 +162,7 @@ class TuneSearcher(KeptInProcess, Searcher):
             **self.proposer.save(),
             "confirming": self._confirmations,
             "confirming_now": sorted(self._open_confirmations),
-            **({} if self.source is None else {"source": self.source.save()}),
+            "source": self.source.save(),
         }
         Path(checkpoint_path).write_text(json.dumps(state))
 
@@ -172,8 +171,7 @@ class TuneSearcher(KeptInProcess, Searcher):
         state = json.loads(Path(checkpoint_path).read_text())
         self.proposer.restore(state)
         self._confirmations, self._open_confirmations = state["confirming"], set(state["confirming_now"])
-        if self.source is not None:
-            self.source.restore(state["source"])
+        self.source.restore(state.get("source", {}))
 
     # The sweep calls this.
 

@@ -11,10 +11,6 @@ from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-CACHED_PLACES: dict[int, tuple[int, int]] = {}
-"""Study and number of each trial by its id, if ids and numbers are the same. It is cached because ten thousand entries
-take milliseconds."""
-
 
 def replace_trial(study: Study, trial: FrozenTrial) -> None:
     """Put ``trial`` in the place of the trial with its number, of the only study of a storage in memory."""
@@ -80,12 +76,7 @@ def study_of(
     storage._studies[study_id].trials = list(trials)
     storage._studies[study_id].best_trial_id = None if best is None else trials[best].number
     assert study_id == 0
-    last_id = trials[-1].number if trials else -1
-    if last_id == len(trials) - 1:
-        for number in range(len(CACHED_PLACES), len(trials)):
-            CACHED_PLACES[number] = (study_id, number)
-        places = CACHED_PLACES.copy()  # entries beyond the last trial are never used
-    else:
-        places = {trial.number: (study_id, place) for place, trial in enumerate(trials)}
-    storage._trial_id_to_study_id_and_number, storage._max_trial_id = places, last_id
+    places = {trial.number: (study_id, place) for place, trial in enumerate(trials)}
+    storage._trial_id_to_study_id_and_number = places
+    storage._max_trial_id = trials[-1].number if trials else -1
     return study

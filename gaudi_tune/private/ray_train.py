@@ -73,10 +73,10 @@ class Worker(Protocol):
     """The world, local and node rank."""
 
 
-@part("lost-workers", lambda error: False)
-def is_start_timeout(error: BaseException | None) -> bool:
-    """Whether workers were not there in time, which is what the trainer of a group failed with."""
-    return isinstance(error, WorkerGroupStartupTimeoutError)
+@part("lost-workers", lambda failure: False)
+def timed_out(failure: BaseException | None) -> bool:
+    """Whether a TorchTrainer failed because its workers were not there in time."""
+    return isinstance(getattr(failure, "controller_failure", None), WorkerGroupStartupTimeoutError)
 
 
 def run_on_all(worker_group: Any, function: Callable[[], None], within_s: float) -> bool:

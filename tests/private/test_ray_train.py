@@ -20,7 +20,7 @@ import ray.train
 import ray.tune
 from ray.actor import _modify_class
 from ray.exceptions import RayActorError
-from ray.train import ScalingConfig, WorkerGroupError
+from ray.train import ControllerError, ScalingConfig, WorkerGroupError
 from ray.train._internal import session as tune_session
 from ray.train.backend import Backend
 from ray.train.torch import TorchConfig, TorchTrainer
@@ -65,7 +65,7 @@ def test_the_errors_of_lost_processes_are_ray_trains_and_come_inside_a_public_on
     lost = exceptions.WorkerHealthCheckFailedError("a worker is gone", ValueError("why"))
     assert WorkerGroupError("", {0: lost}).worker_failures == {0: lost}
     late = exceptions.WorkerGroupStartupTimeoutError(2)
-    assert ray_train.is_start_timeout(late)
+    assert ray_train.timed_out(ControllerError(late))
     assert "timed out" in str(late)
     assert len(ray_train.LOST_WORKERS) == 3
     assert all(issubclass(kind, RayTrainError) for kind in ray_train.LOST_WORKERS)

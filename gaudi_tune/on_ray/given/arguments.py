@@ -279,9 +279,7 @@ def check_search(plan: Plan) -> None:
     except USER_CODE_ERRORS:  # it holds a connection, for example
         return
     try:
-        source = source_of(copied)
-        assert source is not None
-        proposal = source.suggest("tried")
+        proposal = source_of(copied).suggest("tried")
     except USER_CODE_ERRORS as error:
         hint = " of its own, since the Experiment's is a function" if space.branches else ""
         raise SweepError(

@@ -182,11 +182,11 @@ def needs_variants(space: Mapping[str, Any]) -> bool:
     return any(is_grid(entry) or isinstance(entry, Function) for entry in space.values())
 
 
-def source_of(plan: Plan) -> Source | None:
-    """Return what proposes the trials of a plan in place of a sampler; None if a sampler does."""
+def source_of(plan: Plan) -> Source:
+    """Return what proposes the trials of a plan in place of a sampler, if something does."""
     search_alg = plan.objects.search_alg
     if isinstance(search_alg, BasicVariantGenerator):
         fixed = plan.experiment.search_space.fixed
         space = {name: entry for name, entry in plan.objects.space.items() if name not in fixed}
         return RayVariants(search_alg, space, plan.num_samples, plan.options.seed)
-    return None if search_alg is None else RaySearch(search_alg, plan)
+    return Source() if search_alg is None else RaySearch(search_alg, plan)

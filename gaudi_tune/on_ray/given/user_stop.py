@@ -27,14 +27,12 @@ class UserStop:
 
     def why_trial_ends(self, trial_id: str, result: Mapping[str, Any]) -> str:
         """Return why a trial ends after this flat result; "" if it does not."""
-        if isinstance(self._stop, Mapping):
-            return self._reached(result)
-        if self._stop is None:
-            return ""
         stop = self._stop
-        if not self._guarded.call("__call__", lambda: bool(stop(trial_id, unflatten_dict(dict(result))))):
+        if isinstance(stop, Mapping):
+            return self._reached(stop, result)
+        if not self._guarded.call("__call__", lambda: bool(stop and stop(trial_id, unflatten_dict(dict(result))))):
             return ""
-        return f"its {describe_stop(self._stop).removeprefix('a trial ends when ').removesuffix(' says so')} says stop"
+        return f"its {describe_stop(stop).removeprefix('a trial ends when ').removesuffix(' says so')} says stop"
 
     def why_sweep_ends(self) -> Ending | None:
         """Return why the whole sweep ends, if a Stopper says so."""
@@ -43,9 +41,8 @@ class UserStop:
             return None
         return Ending(f"its {type(stop).__name__} says stop", status=0)
 
-    def _reached(self, result: Mapping[str, Any]) -> str:
-        assert isinstance(self._stop, Mapping)
-        for name, value in self._stop.items():
+    def _reached(self, stop: Mapping[str, float], result: Mapping[str, Any]) -> str:
+        for name, value in stop.items():
             reached = result.get(name)
             if isinstance(reached, Real) and float(reached) >= value:
                 return f"{name} {float(reached):.4g} reached the {value:g} of its stop"
