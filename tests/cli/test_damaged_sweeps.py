@@ -152,7 +152,7 @@ READERS = {
 }
 """Who reads the file that the first word of a damage names. All read what any other damage concerns."""
 EXPECTED: dict[str, tuple[str, int, str]] = {
-    "log without configurations": ("learn from", 2, "damaged (TypeError: "),
+    "log without configurations": ("learn from", 2, "damaged (ValidationError: "),
     "log of zeros": ("resume", 2, "its state cannot be read in full"),
     "log that is gone": ("resume", 2, "its state cannot be read in full (there is no state.log)"),
 }

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
 
 from gaudi_tune.base import names
 from gaudi_tune.base.failure import Failure, FailureKind
@@ -137,23 +140,14 @@ class TrialState:
 
     @classmethod
     def from_snapshot(cls, snapshot: dict[str, Any]) -> TrialState:
-        """Return the trial of a :meth:`snapshot`; what is not a snapshot raises a TypeError, ValueError or KeyError."""
-        verdict, reason, failure = snapshot["decision"]
-        return cls(
-            **{
-                **snapshot,
-                "failure": _failure_in(snapshot["failure"]),
-                "decision": Decision(verdict, reason, _failure_in(failure)),
-                "checkpoints": [SavedCheckpoint(*saved) for saved in snapshot["checkpoints"]],
-                "to_save": SavedCheckpoint(*snapshot["to_save"]) if snapshot["to_save"] else None,
-                "curve": {int(step): float(value) for step, value in snapshot["curve"].items()},
-                "status": snapshot["status"] if snapshot["status"] in (*ENDED, "paused") else "interrupted",
-            }
-        )
+        """Return the trial of a :meth:`snapshot`; what is not a snapshot raises a ValueError or KeyError."""
+        status = snapshot["status"] if snapshot["status"] in (*ENDED, "paused") else "interrupted"
+        return _checker().validate_python({**snapshot, "status": status})
 
 
-def _failure_in(plain: dict[str, Any] | None) -> Failure | None:
-    return None if plain is None else Failure.from_plain(plain)
+@cache
+def _checker() -> TypeAdapter[TrialState]:
+    return TypeAdapter(TrialState)
 
 
 def trial_name(number: int) -> str:
