@@ -59,17 +59,14 @@ def _read_options(content: Mapping[str, Any]) -> dict[str, Any]:
     return {name: getattr(valid, name) for name in options}
 
 
-def with_file(options: SweepOptions | None, changes: Mapping[str, Any]) -> SweepOptions:
-    """Return options with these changes. Where an option has its default, the ``config`` file may give its value."""
-    defaults = vars(SweepOptions())
-    explicit = {name: value for name, value in vars(options or SweepOptions()).items() if value != defaults[name]}
-    explicit.update(changes)
-    explicit_options = checked(explicit)
-    if explicit_options.config is None:
-        return explicit_options
-    file_options = read_config(explicit_options.config)
-    settings = merged(file_options.get("settings", ()), explicit_options.settings)
-    return checked({**file_options, **explicit, "settings": settings})
+def with_file(given: Mapping[str, Any]) -> SweepOptions:
+    """Return the options with these values. What is not among them, the ``config`` file may give."""
+    options = checked(given)
+    if options.config is None:
+        return options
+    file_options = read_config(options.config)
+    settings = merged(file_options.get("settings", ()), options.settings)
+    return checked({**file_options, **given, "settings": settings})
 
 
 def merged(settings: tuple[str, ...], overrides: tuple[str, ...]) -> tuple[str, ...]:

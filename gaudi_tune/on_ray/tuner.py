@@ -106,7 +106,7 @@ def build_tuner(
     arguments = {"sampler": sampler, "search_alg": search_alg, "callbacks": callbacks, "stop": stop}
     arguments |= {"tune_config": tune_config, "run_config": run_config, **explicit, **changes}
     experiment, objects, changes = read_arguments(experiment, arguments)
-    options = with_file(None, changes)
+    options = with_file(changes)
     options = replace(options, epochs=epochs_of(objects, experiment, options))
     prepare_terminal()
     refused = [name for name in COMMAND_LINE_ONLY if getattr(options, name)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gaudi_tune import SweepError, SweepOptions, build_tuner
+from gaudi_tune import SweepError, build_tuner
 from gaudi_tune.cli.command_line import parse_options
 from gaudi_tune.define.config_file import merged, read_config, with_file
 from gaudi_tune.plan.planner import make_plan
@@ -28,7 +28,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_plan_has_the_options_of_the_file(file: Path, storage: Path) -> None:
-    plan = make_plan(QUADRATIC, with_file(None, {"config": str(file), "storage": storage, "device": "cpu"}))
+    plan = make_plan(QUADRATIC, with_file({"config": str(file), "storage": storage, "device": "cpu"}))
     assert (plan.num_samples, plan.options.time_budget, plan.settings["fail_at"]) == (5, 1.5, 0)
     assert plan.settings["seconds"] == 0.25
     assert set(plan.experiment.search_space.ranges) == {"x"}
@@ -43,8 +43,8 @@ def test_the_command_line_wins(file: Path) -> None:
     file.write_text("seed = 4")
     assert parse_options(["--config", str(file)]).seed == 4
     assert parse_options(["--config", str(file), "--seed", "0"]).seed == 0
-    assert with_file(SweepOptions(num_samples=3), {"config": file}).seed == 4
-    assert with_file(SweepOptions(num_samples=3), {"config": file, "seed": 0}).seed == 0
+    assert with_file({"num_samples": 3, "config": file}).seed == 4
+    assert with_file({"num_samples": 3, "config": file, "seed": 0}).seed == 0
 
 
 @pytest.mark.parametrize(
