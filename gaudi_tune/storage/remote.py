@@ -91,10 +91,6 @@ class Remote:
             raise SweepError(
                 f"{option} {address}: this address cannot be read ({error}); give one such as s3://BUCKET/PREFIX"
             ) from error
-        if not self._root.strip("/"):
-            raise SweepError(
-                f"{option} {address}: it names no bucket; give one, such as {self._scheme}://BUCKET/PREFIX"
-            )
         self._folder = fs.SubTreeFileSystem(self._root, base)
 
     def check(self) -> None:

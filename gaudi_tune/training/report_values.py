@@ -66,8 +66,6 @@ def _plain_value(name: str, value: Any) -> bool | int | float | str | None:
 
 def as_float(number: Any) -> float:
     """Return a number as a float; one beyond the largest float is infinite."""
-    if isinstance(number, Decimal) and number.is_nan():
-        return math.nan  # float() refuses a signaling one
     try:
         return float(number)
     except OverflowError:

@@ -227,7 +227,7 @@ def _spoil_process(config: dict[str, Any]) -> None:
 
 def _report_oddities(config: dict[str, Any]) -> None:
     """Report what neither JSON nor a database takes, and names that mean something to Tune, but "done"."""
-    odd = {"big": 10**400, "text": "\ud800" * 10**6, "a/\ud800": Decimal("sNaN"), "": True, "../x": Fraction(1, 3)}
+    odd = {"big": 10**400, "text": "\ud800" * 10**6, "a/\ud800": Decimal("nan"), "": True, "../x": Fraction(1, 3)}
     tunes = {"time_this_iter_s": "x", "config": 1, "trial_id": 2, "training_iteration": 7, "pid": "p"}
     report({"epoch": 2, "score": 0.2, "train_loss": 0.5, **odd, **tunes}, save=partial(_write, epoch=2))
 

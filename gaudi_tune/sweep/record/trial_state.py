@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from gaudi_tune.base import names
 from gaudi_tune.base.failure import Failure, FailureKind
@@ -39,6 +39,8 @@ class SavedCheckpoint(NamedTuple):
 @dataclass(kw_only=True)
 class TrialState:
     """A trial of the sweep, from its start on. The fields are also the keys of its snapshot."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}  # a field of another version is an error
 
     number: int
     """The number of the trial, from 1, the baseline."""
