@@ -28,23 +28,23 @@ FLOORS = (
 """From the top down. Folders of one floor do not know each other."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
-    "cli": 887,
-    "on_ray": 2724,
+    "cli": 888,
+    "on_ray": 2699,
     "plan": 1011,
-    "sweep.policies": 741,
+    "sweep.policies": 733,
     "sweep.search": 1160,
     "show": 3283,
-    "sweep.record": 1316,
-    "define": 1418,
-    "group": 1864,
+    "sweep.record": 1301,
+    "define": 1415,
+    "group": 1859,
     "integrations": 156,
     "data": 1724,
-    "storage": 441,
+    "storage": 437,
     "recipes": 1233,
-    "training": 668,
+    "training": 666,
     "devices": 1018,
-    "base": 555,
-    "private": 1217,
+    "base": 546,
+    "private": 1214,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""
