@@ -38,7 +38,7 @@ BUDGETS = {
     "define": 1415,
     "group": 1859,
     "integrations": 156,
-    "data": 1724,
+    "data": 1727,
     "storage": 437,
     "recipes": 1233,
     "training": 666,

@@ -191,7 +191,8 @@ def check(config: LlmConfig) -> list[str]:
     needs = [config.memory(data, width) for width in ((2, 4, 8) if sharded else (1,))]
     need, of_each = needs[-1], ", ".join(f"{need.total / 1e9:.2f}" for need in needs)
     memory = f"about {of_each} GB of a device with 2, 4, 8 workers a trial" if sharded else need
-    batch = f"{config.samples_at_once(1)} samples of {data.most_tokens(config)} tokens at once, rank {config.rank}"
+    samples = "" if sharded else f"{config.samples_at_once(1)} "  # several widths have several numbers
+    batch = f"{samples}samples of {data.most_tokens(config)} tokens at once, rank {config.rank}"
     lines = [
         f"data: {config.data}: {', '.join(parts)}; {data.tokens['train']} tokens to train on, {share:.0%} in answers",
         *(f"data: {note}" for note in data.notes),

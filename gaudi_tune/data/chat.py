@@ -289,15 +289,18 @@ def render_chat(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[s
             "chat_template=FILE, or data with prompt and completion"
         )
 
-    def text_of(count: int, **options: Any) -> str:
-        text: str = tokenizer.apply_chat_template(list(messages[:count]), tokenize=False, **options)
+    def text_of(part: Sequence[Mapping[str, Any]], **options: Any) -> str:
+        text: str = tokenizer.apply_chat_template([*part], tokenize=False, **options)
         return text
 
     try:
-        text, answers = text_of(len(messages)), []
+        text, answers = text_of(messages), []
         for number, message in enumerate(messages[first:], first):
             if message["role"] == "assistant":
-                before, after = text_of(number, add_generation_prompt=True), text_of(number + 1)
+                earlier, silent = messages[:number], {"role": "assistant", "content": ""}
+                before, after = text_of(earlier, add_generation_prompt=True), text_of([*earlier, message])
+                if not message["content"] and after == text_of([*earlier, silent]):
+                    raise ValueError("has a message of the assistant whose call the chat template leaves out")
                 if text.startswith(before) and text.startswith(after):
                     answers.append((len(before), len(after)))
     except TemplateError as error:

@@ -133,6 +133,11 @@ def test_a_tokenizer_without_template_gets_the_prompt_of_alpaca(
         ([{"messages": [USER]}], {}, r"row 1 of .* has no message of the role assistant to learn, but of user"),
         ([{"messages": [USER, {"role": "assistant", "content": ""}]}], {}, r"row 1 .* has no content of the assistant"),
         ([{"messages": [USER, {"role": "assistant"}]}], {}, r"row 1 of .* has no content of the assistant"),
+        (
+            [{"messages": [USER, {"role": "assistant", "tool_calls": [{}]}]}],
+            {},
+            r"row 1 .* whose call the chat template",
+        ),
         ([{"messages": [{"role": "user"}, ANSWER]}], {}, r"row 1 of .* has no content of the user"),
         ([{"messages": [{**USER, "content": [{"type": "image"}]}, ANSWER]}], {}, r"has content of the user=.*image"),
         (
@@ -161,6 +166,7 @@ def test_a_tokenizer_without_template_gets_the_prompt_of_alpaca(
         "no answer",
         "empty answer",
         "missing answer",
+        "lost call",
         "missing question",
         "image",
         "object",
