@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 from unicodedata import normalize
 
 import numpy as np
+
+from gaudi_tune.base.words import shown
 
 
 class HasText(Protocol):
@@ -97,7 +100,8 @@ def divided(
         splits["test"] = [val[row] for row in rows_of("test", classes)]
         notes.append(f"half of the validation {kind} are held out for the confirmation")
     different = {split: [compared(row.text) for row in rows] for split, rows in splits.items()}
-    return splits, [*notes, *shared_samples(different, kind)]
+    labelled = [(compared(row.text), str(class_of(row))) for rows in splits.values() for row in rows]
+    return splits, [*notes, *shared_samples(different, kind), *several_classes(labelled, kind)]
 
 
 def compared(text: str) -> str:
@@ -115,3 +119,17 @@ def shared_samples(splits: Mapping[Any, Sequence[Hashable]], kind: str) -> Itera
     for split, other in (("val", "train"), ("test", "train"), ("test", "val")):
         if common := sum(sample in different_samples.get(other, ()) for sample in splits.get(split, ())):
             yield f"{common} of {len(splits[split])} {kind} of {split} are the same as {kind} of {other}"
+
+
+def several_classes(samples: Iterable[tuple[Hashable, str]], kind: str) -> Iterator[str]:
+    """Yield a remark if equal samples, each given with its class, are of several classes.
+
+    >>> [*several_classes([("a", "cat"), ("b", "dog"), ("a", "dog")], "images")]
+    ['equal images are of several classes: 1, the first of cat and dog']
+    """
+    classes: dict[Hashable, dict[str, None]] = defaultdict(dict)
+    for sample, label in samples:
+        classes[sample][label] = None
+    if several := [labels for labels in classes.values() if len(labels) > 1]:
+        first = " and ".join(map(shown, several[0]))
+        yield f"equal {kind} are of several classes: {len(several)}, the first of {first}"

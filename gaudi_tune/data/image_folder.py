@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import track
 
 from gaudi_tune.base.words import counted, shown
-from gaudi_tune.data.held_out import shared_samples
+from gaudi_tune.data.held_out import several_classes, shared_samples
 
 VALIDATION_FOLDERS = ("val", "validation", "valid", "test")
 """Names of the folder for validation; the first that exists counts."""
@@ -83,7 +83,10 @@ def list_images(root: Path) -> ImageList:
     listed.test = [entry for entry in listed.test if entry[0] not in listed.bad]
     _check(root, validation, listed)
     splits = {"train": listed.train, "val": listed.val, "test": listed.test}
-    listed.notes += shared_samples(_contents(root, splits), "images")
+    contents = _contents(root, splits)
+    pairs = [pair for split in splits for pair in zip(contents[split], splits[split], strict=True)]
+    listed.notes += shared_samples(contents, "images")
+    listed.notes += several_classes([(content, label) for content, (_, label) in pairs], "images")
     return listed
 
 

@@ -94,6 +94,11 @@ def read_files(data: Path, columns: Sequence[str]) -> tuple[dict[str, list[Table
         if len(parts) > 1
     ]
     notes += [f"left aside {shown(str(file.relative_to(data)))}: its name belongs to no split" for file in leftovers]
+    notes += [
+        f"left aside {shown(str(file.relative_to(data)))}: its ending is none of {', '.join(READERS)}"
+        for file in files_below(data)
+        if not _reader(file) and file.parent not in files and _words_in(file.stem) & set().union(*SPLIT_WORDS.values())
+    ]
     return {str(split): [_read_table(file, columns) for file in parts] for split, parts in by_split.items()}, notes
 
 
@@ -105,6 +110,10 @@ def _readable_below(folder: Path) -> list[Path]:
     return sorted([*saved, *others])
 
 
+def _words_in(name: str) -> set[str]:
+    return {SPLIT_WORD_ENDS.sub("", word.lower()) for word in WORD_BORDERS.split(name) if word}
+
+
 def _split_of(file: Path) -> str | None:
     """Return the split that a file's name says, or else that of the nearest folder above it; None if none does.
 
@@ -113,7 +122,7 @@ def _split_of(file: Path) -> str | None:
     """
     split = None
     for path in (file, *file.parents):
-        words = {SPLIT_WORD_ENDS.sub("", word.lower()) for word in WORD_BORDERS.split(path.name) if word}
+        words = _words_in(path.name)
         splits = [split for split, names in SPLIT_WORDS.items() if words & names]
         if len(splits) > 1 and split is None:
             raise ValueError(f"the name of {file} belongs to the splits {' and '.join(splits)}; rename it")

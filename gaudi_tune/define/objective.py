@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
 
 from gaudi_tune.base import names
@@ -32,6 +33,8 @@ QUALIFIERS = {
 """Words beside such a word that leave its meaning as it is: ``error_rate``, but not ``error_reduction``."""
 SHARES = {"acc", "accuracy", "auc", "auprc", "auroc", "dice", "f1", "iou", "miou", "mrr", "ndcg", "precision", "recall"}
 """Words in the names of metrics that lie between 0 and 1, or 0 and 100 %."""
+VOCABULARY = QUALIFIERS.union(*USUAL_MODES.values())
+"""All words that a metric may have whose mode follows from its name."""
 FORMULA = re.compile(r"(^|[\s(])[\d.]*[-/]|[*^+=<>]|[^\x00-\x7f]")
 """What a name has that computes with a metric, such as 1-f1 and -loss; mathematics has signs beyond ASCII."""
 
@@ -42,8 +45,7 @@ def usual_mode(metric: str) -> Mode | None:
     words = _words_of(metric)
     modes: set[Mode] = {mode for mode, telling in USUAL_MODES.items() if telling.intersection(words)}
     modes = modes or ({"max"} if "score" in words else set())
-    vocabulary = QUALIFIERS.union(*USUAL_MODES.values())
-    is_clear = len(modes) == 1 and vocabulary.issuperset(words) and len({*words}) == len(words)
+    is_clear = len(modes) == 1 and VOCABULARY.issuperset(words) and len({*words}) == len(words)
     return modes.pop() if is_clear and not FORMULA.search(metric) else None
 
 
@@ -61,6 +63,22 @@ def bounds_of(metric: str, values: Collection[float]) -> tuple[float, float]:
 def _words_of(metric: str) -> list[str]:
     text = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", metric).lower().replace("cross_entropy", "crossentropy")
     return re.findall(r"f1|r2|[^\W\d_]+", text)
+
+
+def as_meant(metric: str) -> str:
+    """Return a question that names a metric whose words are known, if this name nearly has them; "" if not.
+
+    >>> as_meant("val_los"), as_meant("val_loss"), as_meant("my_number")
+    (" (did you mean 'val_loss'?)", '', '')
+    """
+
+    def meant(word: re.Match[str]) -> str:
+        # Inaccuracy is no accuracy that is misspelt.
+        others = [known for known in VOCABULARY if known not in word[0] or known == word[0]]
+        return next(iter(get_close_matches(word[0], others, n=1, cutoff=0.8)), word[0])
+
+    name = re.sub(r"[^\W\d_]{3,}", meant, metric)
+    return f" (did you mean {name!r}?)" if name != metric and usual_mode(name) else ""
 
 
 @dataclass(frozen=True)
@@ -90,8 +108,8 @@ class Objective:
         usual = usual_mode(name)
         if usual is None:
             raise SweepError(
-                f"mode must be given for the metric {name!r}, whose name does not say whether more or less of it is "
-                f"better; give mode='max' or mode='min'"
+                f"mode must be given for the metric {name!r}{as_meant(name)}, whose name does not say whether more or "
+                f"less of it is better; give mode='max' or mode='min'"
             )
         return cls(name, usual, inferred=True)
 

@@ -20,6 +20,7 @@ from gaudi_tune.base.words import as_text
 from gaudi_tune.define.config_file import with_file
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.options import COMMAND_LINE_ONLY, SweepOptions
+from gaudi_tune.define.ranges import plain
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaisedError, lost_actor
 from gaudi_tune.group.last_written import drop_copies
@@ -102,7 +103,7 @@ def build_tuner(
             f"such as num_samples=8, tune_config=... or scheduler=ASHAScheduler()"
         )
     usual = vars(SweepOptions())
-    explicit = {name: value for name, value in vars(options or SweepOptions()).items() if value != usual[name]}
+    explicit = {name: value for name, value in vars(options or SweepOptions()).items() if plain(value) != usual[name]}
     arguments = {"sampler": sampler, "search_alg": search_alg, "callbacks": callbacks, "stop": stop}
     arguments |= {"tune_config": tune_config, "run_config": run_config, **explicit, **changes}
     experiment, objects, changes = read_arguments(experiment, arguments)

@@ -10,6 +10,7 @@ import os
 import pickle
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 from ray import cloudpickle
@@ -132,7 +133,11 @@ def check_trials(plan: Plan) -> list[str]:
     experiment, workers = plan.experiment, plan.options.workers_per_trial
     sources = {"data": plan.options.data, "model": plan.options.model}  # which only the train loop understands
     reason = "not checked, since the experiment has no check"
-    unchecked = [f"{name} {source}: {reason}" for name, source in sources.items() if source]
+    unchecked = [
+        f"{name} {source}: {'' if Path(source).expanduser().exists() else 'no file or folder here; '}{reason}"
+        for name, source in sources.items()
+        if source
+    ]
     config = experiment.config_with(plan.settings)
     try:
         config = config.largest(experiment.search_space.values, workers)

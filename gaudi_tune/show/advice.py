@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from numbers import Real
@@ -13,12 +13,13 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from gaudi_tune.base import names
-from gaudi_tune.base.words import counted, format_choice, format_score, format_value
+from gaudi_tune.base.words import counted, format_choice, format_score, format_value, last_line
 from gaudi_tune.define.ranges import words_of
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.confirmation import CONVINCING
 from gaudi_tune.show.early_order import early_order, score_until
+from gaudi_tune.sweep.record.outcome import failure_of
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
 
@@ -104,8 +105,8 @@ def _equal_sentence(trials: Sequence[TrialState], changed: Sequence[str]) -> str
 
 
 def next_steps(plan: Plan, state: SweepState, confirmation: Mapping[str, Any] | None) -> list[str]:
-    """Return what to do after a sweep, a sentence each, the most important first; none while a trial
-    runs, or if all have the same value.
+    """Return what to do after a sweep, a sentence each, the most important first; none while a trial runs, or if none
+    has a value. If all have the same, only that many failed.
 
     With several objectives, all of it is about the first.
 
@@ -115,12 +116,15 @@ def next_steps(plan: Plan, state: SweepState, confirmation: Mapping[str, Any] | 
         confirmation: The result of the confirmation, as in the summary.
     """
     ranked = state.ranked(trial for trial in state.searched if trial.best is not None)
-    if len({trial.point for trial in ranked}) < 2 or plan.options.baseline_only or state.running:
+    failures = _about_failures(state)
+    if not ranked or plan.options.baseline_only or state.running:
         return []
+    if len({trial.point for trial in ranked}) < 2:
+        return [failures] if failures else []
     space, confirmed = plan.experiment.search_space, confirmation or {}
     gain = confirmed.get("gain")
     winner = state.trials[confirmed["rivals"][0]["trial"]] if confirmed.get("rivals") else ranked[0]
-    sentences = [_about_rows(ranked, state), _about_baseline(winner, ranked, state, gain)]
+    sentences = [failures, _about_rows(ranked, state), _about_baseline(winner, ranked, state, gain)]
     sentences += [_about_edge(name, winner, range_) for name, range_ in _ranges_of(space, winner).items()]
     choices = [name for name, ranges in space.ranges.items() if {*map(type, ranges)} == {CategoricalDistribution}]
     sentences += _about_choices(choices, ranked, state)
@@ -131,6 +135,19 @@ def next_steps(plan: Plan, state: SweepState, confirmation: Mapping[str, Any] | 
     if not any(sentences) and is_settled and len(ranked) >= MIN_SEARCHED:
         sentences = [f"nothing seen here asks for another search: gaudi-tune export {plan.name} takes the best away"]
     return [sentence for sentence in sentences if sentence]
+
+
+def _about_failures(state: SweepState) -> str:
+    """Say that at least half of the trials have failed, and most of them why."""
+    failures = [failure for trial in state.searched if (failure := failure_of(trial, state.objectives)) is not None]
+    if not failures or 2 * len(failures) < len(state.searched):
+        return ""
+    kind, count = Counter(failure.kind for failure in failures).most_common(1)[0]
+    last = next(failure for failure in reversed(failures) if failure.kind == kind)
+    return (
+        f"{len(failures)} of {counted(len(state.searched), 'trial')} failed, {count} of them of the kind "
+        f"{kind.value!r} ({last_line(last.text)}): correct that, or take what leads there out of the ranges"
+    )
 
 
 def _about_rows(ranked: Sequence[TrialState], state: SweepState) -> str:

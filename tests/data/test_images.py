@@ -82,9 +82,9 @@ def test_too_few_images_to_hold_out_some(folder: Path) -> None:
 def test_tiny_imagenet_as_it_is_downloaded(tmp_path: Path) -> None:
     root, wnids = tmp_path / "tiny", ("n01443537", "n01629819")
     for wnid in wnids:
-        draw(root / "train" / wnid / "images" / f"{wnid}_0.JPEG")
+        draw(root / "train" / wnid / "images" / f"{wnid}_0.JPEG", shade=30 * wnids.index(wnid))
         (root / "train" / wnid / f"{wnid}_boxes.txt").write_text(f"{wnid}_0.JPEG\t0\t0\t9\t9\n")
-        draw(root / "val" / "images" / f"val_{wnids.index(wnid)}.JPEG", shade=40)
+        draw(root / "val" / "images" / f"val_{wnids.index(wnid)}.JPEG", shade=50 + 30 * wnids.index(wnid))
         draw(root / "test" / "images" / f"test_{wnid}.JPEG")  # has no labels, and is no validation split
     draw(root / "val" / "images" / "val_2.JPEG")
     lines = [f"val_{number}.JPEG\t{wnids[1 - number]}\t0\t0\t9\t9" for number in range(2)]
@@ -313,3 +313,8 @@ def test_a_class_of_which_nothing_is_left_to_train_on_is_named(folder: Path) -> 
     (folder / "train" / "cats" / "1.png").write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"no image of the classes \['cats'\] is there to train on"):
         images_of(config(folder, skip_bad_images=True, hold_out=True))
+
+
+def test_an_image_that_is_of_two_classes_is_said(folder: Path) -> None:
+    shutil.copy(folder / "train" / "ants" / "1.png", folder / "train" / "bees" / "again.png")
+    assert image_index(config(folder)).notes == ["equal images are of several classes: 1, the first of ants and bees"]

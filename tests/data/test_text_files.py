@@ -399,3 +399,21 @@ def test_a_folder_of_save_to_disk_is_read(encoder: str, tmp_path: Path) -> None:
     assert rows_of(config_of(tmp_path / "splits", encoder)) == [("a", "good"), ("b", "bad"), ("c", "good")]
     concatenate_datasets([train] * 3).save_to_disk(tmp_path / "rows")
     assert sorted({*rows_of(config_of(tmp_path / "rows", encoder))}) == [("a", "good"), ("b", "bad")]
+
+
+@pytest.mark.parametrize("name", ["val.xlsx", "validation_set.txt", "sub/test.csv.zip", "dev.arrow"])
+def test_a_split_whose_ending_is_not_read_is_named(name: str, encoder: str, tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", FEW)
+    (tmp_path / "sub").mkdir()
+    for other in (name, "README.md", "contest.log"):
+        (tmp_path / other).write_text("x")
+    facts = check_texts(config_of(tmp_path, encoder))[0]
+    assert [fact for fact in facts if "left aside" in fact] == [
+        f"data: left aside {name}: its ending is none of .csv, .tsv, .json, .jsonl, .ndjson, .parquet"
+    ]
+
+
+def test_a_text_that_is_of_two_classes_is_said(encoder: str, tmp_path: Path) -> None:
+    write_csv(tmp_path / "a.csv", [*FEW, ("TEXT  1", "good"), ("text 2", "bad")])
+    facts = check_texts(config_of(tmp_path / "a.csv", encoder))[0]
+    assert "data: equal texts are of several classes: 2, the first of bad and good" in facts

@@ -86,6 +86,14 @@ def test_a_direction_is_inferred_only_where_the_whole_name_says_it(name: str) ->
     assert replace(QUADRATIC, metric=name, mode="min").objective == Objective(name, "min")
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"), [("val_los", "val_loss"), ("acuracy", "accuracy"), ("validaton_eror", "validation_error")]
+)
+def test_a_metric_that_may_be_misspelt_is_asked_about_before_its_mode(name: str, meant: str) -> None:
+    with pytest.raises(SweepError, match=rf"for the metric '{name}' \(did you mean '{meant}'\?\), whose name"):
+        replace(QUADRATIC, metric=name, mode=None)
+
+
 @pytest.mark.parametrize("name", sorted({*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, TRIAL_ID, EXPERIMENT_TAG}))
 def test_a_name_that_tune_sets_is_no_metric(name: str) -> None:
     with pytest.raises(ValueError, match=f"but got '{name}'; report the number under another name"):

@@ -324,5 +324,8 @@ def test_a_batch_that_the_workers_cannot_share_is_an_error_where_graphs_are_comp
 
 def test_data_that_only_the_loop_understands_is_said_to_be_unchecked(storage: Path) -> None:
     experiment = Experiment(train_loop=quadratic, space={"x": tune.uniform(0.0, 1.0)}, metric="score")
-    facts = make_plan(experiment, SweepOptions(storage=storage, device="cpu", data="anything")).facts
-    assert facts == ["data anything: not checked, since the experiment has no check"]
+    facts = make_plan(experiment, SweepOptions(storage=storage, device="cpu", data="no.csv", model=__file__)).facts
+    assert facts == [
+        "data no.csv: no file or folder here; not checked, since the experiment has no check",
+        f"model {__file__}: not checked, since the experiment has no check",
+    ]

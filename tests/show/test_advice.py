@@ -169,3 +169,16 @@ def test_a_late_best_is_named_and_all_of_it_is_in_the_summary(storage: Any) -> N
     assert summarise(plan, fed.state, {})["next"] == [sentence]
     fed.begin(7, **X)
     assert summarise(plan, fed.state, {})["next"] == []  # it is not over
+
+
+def test_that_half_of_the_trials_failed_is_said_with_the_reason_of_most(storage: Any) -> None:
+    fed = Fed()
+    fed.trial(1, 0.1, 0.2, **X)
+    fed.trial(2, 0.3, 0.4, **X)
+    fed.trial(3, outcome="failed", reason="RuntimeError: no such layer", **X)
+    assert not any("failed" in sentence for sentence in advice(fed, storage))
+    fed.trial(4, outcome="failed", reason="RuntimeError: no such layer", **X)
+    assert advice(fed, storage)[0] == (
+        "2 of 4 trials failed, 2 of them of the kind 'loop error' (RuntimeError: no such layer): correct that, or take "
+        "what leads there out of the ranges"
+    )

@@ -10,6 +10,7 @@ from typing import Any
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.define.experiment import Experiment
+from gaudi_tune.define.ranges import plain
 
 CONFIGS = {
     "tune_config": "TuneConfig",
@@ -51,7 +52,7 @@ def with_configs(arguments: Mapping[str, Any], experiment: Experiment) -> tuple[
     Raises:
         SweepError: A field is given twice, or cannot be honoured.
     """
-    merged = dict(arguments)
+    merged = {name: plain(value) for name, value in arguments.items()}
     is_resumed = merged.get("resume") is not None
     for word in CONFIGS:
         for name, value in _fields_in(word, merged.pop(word, None)).items():
@@ -87,7 +88,7 @@ def _fields_in(word: str, config: Any) -> dict[str, Any]:
         raise SweepError(f"{word}={written(config)}: give an object, such as tune.{CONFIGS[word]}(...)")
     kind: Any = type(config)
     usual = kind()
-    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    values = {field.name: plain(getattr(config, field.name)) for field in fields(config)}
     changed = {name: value for name, value in values.items() if value != getattr(usual, name)}
     # Ray sets its default, ~/ray_results, where nothing is given: the same text that is given is another object.
     if (path := values.get("storage_path")) is not None and path is not usual.storage_path:

@@ -18,6 +18,7 @@ from gaudi_tune.base.failure import message_of
 from gaudi_tune.base.words import did_you_mean
 from gaudi_tune.define.options import names_module
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.private.optuna import tell_end
 from gaudi_tune.sweep.search.gaussian_process.sampler import GaussianProcessSampler
 
 SAMPLERS = {
@@ -103,7 +104,7 @@ def try_sampler(plan: Plan, sampler: BaseSampler | None = None) -> BaseSampler |
         startup = arguments.get("n_startup_trials", 11 if arguments else 0)
         for value in range(max(2, min(startup, plan.num_samples))):
             _, number = space.propose(study)
-            study.tell(number, [float(value)] * n_objectives)
+            tell_end(study, number, [float(value)] * n_objectives)
         space.propose(study)
     except SweepError:
         raise

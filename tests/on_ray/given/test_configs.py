@@ -10,12 +10,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from ray import train, tune
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search.optuna import OptunaSearch
 
-from gaudi_tune import Experiment, SweepError, build_tuner
+from gaudi_tune import Experiment, SweepError, SweepOptions, build_tuner
 from gaudi_tune.define.options import PROJECT_ROOT, TRAITS
 from gaudi_tune.on_ray.given.configs import CONFIGS, NO_EFFECT, READERS, REFUSED
 from gaudi_tune.training.session import report
@@ -24,6 +25,7 @@ from tests.helpers.sessions import reports_of
 
 OWN = Experiment(train_loop=quadratic, space={"x": tune.uniform(-1.0, 1.0)})
 SCORED = replace(OWN, metric="score", mode="max")
+NUMBERS: Any = np.array([3, 4])
 
 
 def echoed(config: dict[str, Any]) -> None:
@@ -146,6 +148,9 @@ def test_rays_words_are_taken_as_arguments_too(storage: Path) -> None:
         ({"scaling_config": None}, "scaling_config: a worker has one device; give workers_per_trial=N"),
         ({"fail_fast": "raise"}, "fail_fast='raise': a sweep ends in order after an error; give fail_fast=True"),
         ({"failure_config": {"max_failures": 1}}, r"give an object, such as tune.FailureConfig\(...\)"),
+        ({"num_samples": NUMBERS}, r"--num-samples \[3, 4\]: must be a number"),
+        ({"tune_config": tune.TuneConfig(num_samples=NUMBERS)}, r"--num-samples \[3, 4\]: must be a number"),
+        ({"options": SweepOptions(num_samples=NUMBERS)}, r"--num-samples \[3, 4\]: must be a number"),
         ({"param_space": {}}, r"param_space: the space belongs to the Experiment; give it as Experiment\(space=...\)"),
     ],
 )

@@ -10,10 +10,11 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from gaudi_tune import Experiment
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.search_space import SearchSpace
-from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.plan.planner import make_plan, make_proposer
 from gaudi_tune.private.optuna import study_attributes
 from gaudi_tune.sweep.search.samplers import SAMPLERS, make_sampler, try_sampler
 from search_spaces.bert import BASELINE as PUBLISHED
@@ -110,3 +111,13 @@ def test_a_sampler_that_cannot_be_copied_is_an_error_of_the_plan(tmp_path: Path)
     sampler.lock = threading.Lock()  # type: ignore[attr-defined]
     with pytest.raises(SweepError, match=r"this sampler cannot search this space \(TypeError: cannot pickle"):
         try_sampler(make_plan(QUADRATIC, SweepOptions(storage=tmp_path, device="cpu")), sampler)
+
+
+@pytest.mark.parametrize("search", ["BruteForceSampler", "GridSampler(search_space={'x': [1, 2]})"])
+def test_a_sampler_that_knows_all_points_of_a_small_space_is_taken(search: str, tmp_path: Path) -> None:
+    experiment = Experiment(
+        train_loop=print, space={"x": optuna.distributions.CategoricalDistribution([1, 2])}, metric="loss"
+    )
+    plan = make_plan(experiment, SweepOptions(storage=tmp_path, device="cpu", search=search, num_samples=4))
+    proposer = make_proposer(plan)
+    assert {proposer.propose(str(number))["x"] for number in range(4)} == {1, 2}

@@ -114,6 +114,6 @@ class Truth:
         for report in reports:  # one that does not say its epoch has the last one, or its own number
             epoch = report[self.unit] + from_0 if self.unit in report else epoch
             if report[self.metric] == value:
-                said = {at + from_0 for at in report["said"] if at is not None}
+                said = {at + from_0 for at in report.get("said", ()) if at is not None}
                 found |= said | {int(epoch or report["count"])}
         return found
