@@ -222,7 +222,8 @@ def _run_trial(cleaner: Cleaner, start: dict[str, Any], measured: _Measured, dev
     begin_prints(session.folder)
     measured.metrics.take()  # the time between two trials belongs to neither
     try:
-        with open_session(session), ray_train.answered_by(report, get_checkpoint, session.folder):
+        continues = start["checkpoint"] is not None
+        with open_session(session), ray_train.answered_by(report, get_checkpoint, session.folder, continues=continues):
             cleaner.run(start["config"], session.folder.name)
         next_command = session.finished()
     except TrialStopped as stopped:

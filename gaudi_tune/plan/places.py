@@ -13,6 +13,7 @@ from pathlib import Path
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.options import SweepOptions
+from gaudi_tune.private.mlflow_schema import VERSION_QUERY, VERSION_TABLE, latest_version
 from gaudi_tune.show.trackers.store import STORE_URI, check_registry, check_tracking, database_file
 
 LOCKED_FOR_S = 5.0
@@ -64,6 +65,8 @@ def check_store(uri: str, experiment: str) -> None:
         # Not mode=ro: the first reader after a killed writer must be able to roll its transaction back.
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=LOCKED_FOR_S)) as database:
             tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            versions = database.execute(VERSION_QUERY) if VERSION_TABLE in tables else ()
+            version = next((row[0] for row in versions), None)
             query = "SELECT experiment_id FROM experiments WHERE name = ? AND lifecycle_stage = 'deleted'"
             deleted = database.execute(query, (experiment,)).fetchone() if "experiments" in tables else None
     except sqlite3.Error as error:
@@ -71,6 +74,11 @@ def check_store(uri: str, experiment: str) -> None:
             f"{option}: {file} cannot be read as a database of MLflow ({error}); correct the address, or move the file "
             f"away"
         ) from error
+    if version is not None and latest_version() not in (version, None):
+        raise SweepError(
+            f"{option}: another MLflow made this database (version {version}), and the installed one does not open it; "
+            f"back it up and run mlflow db upgrade {uri}, or install that MLflow if it is the newer one"
+        )
     if deleted is not None:
         raise SweepError(
             f"{option}: the MLflow experiment {experiment!r} was deleted there; bring it back with: "

@@ -48,6 +48,7 @@ def _check_resources(function: Any, resources: Mapping[str, float], strategy: An
             name, fix = function.class_name or function.function_name, "num_cpus=0" if resource == "CPU" else "less"
             raise RuntimeError(
                 f"{name} needs {wanted:g} {resource} and would wait for ever: trials have booked {booked:g} of the "
-                f"{total:g} {resource} of this Ray; start it with {fix}, or give the sweep fewer devices (--devices)"
+                f"{total:g} {resource} of this Ray; start it with {fix}, or train fewer trials at a time "
+                f"(max_concurrent_trials=N)"
             )
     _checked.update(needs)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import ray
 from ray.exceptions import RayActorError, RayTaskError
+from ray.train import ReportedCheckpoint
 
 from gaudi_tune.private.surfaces import holds, part
 
@@ -27,6 +28,9 @@ try:
         get_train_fn_utils,
         set_train_fn_utils,
     )
+
+    # Public as ray.train.ReportedCheckpoint, but for its status.
+    from ray.train.v2.api import reported_checkpoint
 except ImportError:  # the surface is off
     DistributedTrainFnUtils = object
 try:
@@ -110,13 +114,17 @@ class _TrainAnswers(DistributedTrainFnUtils):
         report: Callable[[Mapping[str, Any], Any], None],
         get_checkpoint: Callable[[], Any],
         experiment: str,
+        knows_reports: Callable[[], bool],
         others: TrainFnUtils,
     ) -> None:
+        """Answer with these. ``knows_reports`` says whether this worker knows all that the trial has reported."""
         self._report, self._get_checkpoint, self._experiment = report, get_checkpoint, experiment
+        self._knows_reports = knows_reports
         # The rest is Ray's to answer, which differs in a process that is no worker of its.
         self.is_distributed, self.barrier = others.is_distributed, others.barrier
         self.broadcast_from_rank_zero = others.broadcast_from_rank_zero
         self._context_of = others.get_context
+        self._reported = list[ReportedCheckpoint]()
 
     def report(
         self,
@@ -132,6 +140,8 @@ class _TrainAnswers(DistributedTrainFnUtils):
             if value:
                 raise ValueError(f"report({name}=...): a sweep does not call it; do that in the train loop")
         self._report(metrics, checkpoint)
+        if checkpoint is not None:
+            self._reported.append(_reported_checkpoint(checkpoint, dict(metrics)))
 
     def get_checkpoint(self) -> Any:
         return self._get_checkpoint()
@@ -141,30 +151,43 @@ class _TrainAnswers(DistributedTrainFnUtils):
         context.get_experiment_name = lambda: self._experiment  # not the worker group's
         return context
 
-    def get_all_reported_checkpoints(self, *how_to_wait: Any, **options: Any) -> Any:
-        raise NotImplementedError(
-            "get_all_reported_checkpoints(): a worker of a sweep does not know what its trial has reported in another; "
-            "keep a list in the checkpoint"
-        )
+    def get_all_reported_checkpoints(self, *how_to_wait: Any, **options: Any) -> list[ReportedCheckpoint]:
+        if not self._knows_reports():
+            raise RuntimeError(
+                "get_all_reported_checkpoints(): in a sweep only rank 0 knows what was reported, and no longer after a "
+                "trial has continued from a checkpoint; keep a list in the checkpoint"
+            )
+        return list(self._reported)
 
     def get_dataset_shard(self, dataset_info: Any) -> Any:
         raise KeyError(f"there is no dataset {dataset_info.dataset_name!r}: load your data in the train loop")
 
 
+def _reported_checkpoint(checkpoint: Any, metrics: dict[str, Any]) -> ReportedCheckpoint:
+    statuses: Any = getattr(reported_checkpoint, "ReportedCheckpointStatus", None)  # Ray 2.53 has none
+    status = {} if statuses is None else {"status": statuses.COMMITTED}
+    return ReportedCheckpoint(checkpoint, metrics, **status)
+
+
 @part("loops-for-ray", lambda *_, **__: nullcontext())
 @contextmanager
 def answered_by(
-    report: Callable[[Mapping[str, Any], Any], None], get_checkpoint: Callable[[], Any], folder: Path
+    report: Callable[[Mapping[str, Any], Any], None],
+    get_checkpoint: Callable[[], Any],
+    folder: Path,
+    *,
+    continues: bool = False,
 ) -> Iterator[None]:
     """Replace ``report()`` and ``get_checkpoint()`` of ``ray.train`` and ``ray.tune`` in this worker inside the block.
 
     A loop that is written for Ray calls them, whether it imports the module or the functions. What a sweep does not do
-    raises an error: data sets, validation, uploads and lists of checkpoints of Ray Train's.
+    raises an error: data sets, validation and uploads of Ray Train's.
 
     Args:
         report: Takes metrics, and a checkpoint or None.
         get_checkpoint: Returns a checkpoint, or None.
         folder: The trial's folder, which ``ray.tune.get_context()`` tells; its name is the trial's.
+        continues: Whether the trial has reported before, in another process.
     """
 
     class TuneAnswers(SimpleNamespace):
@@ -180,7 +203,14 @@ def answered_by(
             return get_checkpoint()
 
     original, original_session = get_train_fn_utils(), tune_session._session
-    set_train_fn_utils(_TrainAnswers(report, get_checkpoint, folder.parent.name, original))
+    answers = _TrainAnswers(
+        report,
+        get_checkpoint,
+        experiment=folder.parent.name,
+        knows_reports=lambda: not continues and original.get_context().get_world_rank() == 0,
+        others=original,
+    )
+    set_train_fn_utils(answers)
     tune_session._session = TuneAnswers(
         trial_id=folder.name, trial_name=folder.name, trial_dir=str(folder), trial_resources=None,
         experiment_name=folder.parent.name,

@@ -15,6 +15,7 @@ import mlflow
 import pytest
 
 from gaudi_tune import SweepError, SweepOptions
+from gaudi_tune.plan.places import check_store
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.trackers import store
 from tests.helpers.planned_bert import plan_for
@@ -105,3 +106,13 @@ def test_an_experiment_deleted_in_mlflow_is_an_error(storage: Path, tmp_path: Pa
     client.delete_experiment(client.create_experiment("bert"))
     with pytest.raises(SweepError, match="'bert' was deleted there; bring it back with: mlflow experiments restore"):
         plan_for(storage, tracking_uri=f"sqlite:///{tmp_path}/deleted.db")
+
+
+def test_a_database_of_another_mlflow_is_refused_with_the_command_that_helps(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "old.db")) as database:
+        database.execute("CREATE TABLE alembic_version (version_num VARCHAR(32))")
+        database.execute("INSERT INTO alembic_version VALUES ('cc1f77228345')")
+        database.commit()
+    uri = f"sqlite:///{tmp_path / 'old.db'}"
+    with pytest.raises(SweepError, match=rf"\(version cc1f77228345\).* run mlflow db upgrade {uri}, or install"):
+        check_store(uri, "bert")

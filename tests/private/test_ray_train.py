@@ -260,9 +260,8 @@ def test_calls_of_a_loop_for_ray_are_answered_inside_a_block_alone(tmp_path: Pat
             assert ray.tune.get_context().get_trial_dir() == str(folder)
             assert ray.train.get_checkpoint() == "a checkpoint"
             assert ray.train.get_context().get_experiment_name() == "sweep"
-            assert tune_session.get_session().world_rank == 0
-            with pytest.raises(NotImplementedError, match="keep a list in the checkpoint"):
-                ray.train.get_all_reported_checkpoints()
+            (earlier,) = ray.train.get_all_reported_checkpoints()
+            assert (earlier.checkpoint, earlier.metrics) == ("written", {"loss": 0.4})
             validation = inspect.signature(ray.train.report).parameters.keys() & {"validation", "validate_fn"}
             for not_done in ({validation.pop(): print}, {"checkpoint_upload_fn": print}):
                 with pytest.raises(ValueError, match=f"{next(iter(not_done))}=...\\): a sweep does not call it"):
@@ -275,6 +274,18 @@ def test_calls_of_a_loop_for_ray_are_answered_inside_a_block_alone(tmp_path: Pat
         train_fn_utils.set_train_fn_utils(None)
     assert reported == [({"loss": 0.5}, None), ({"loss": 0.4}, "written"), ({"loss": 0.3}, "written, too")]
     assert ray.tune.get_checkpoint() is None
+
+
+@pytest.mark.parametrize(("rank", "continues"), [(1, False), (0, True)])
+def test_unknown_reported_checkpoints_are_an_error(rank: int, continues: bool, tmp_path: Path) -> None:
+    train_fn_utils.set_train_fn_utils(train_fn_utils.LocalTrainFnUtils("", world_rank=rank))
+    try:
+        with ray_train.answered_by(lambda *said: None, lambda: None, tmp_path, continues=continues):
+            assert tune_session.get_session().world_rank == rank
+            with pytest.raises(RuntimeError, match="in a sweep only rank 0 knows what was reported"):
+                ray.train.get_all_reported_checkpoints()
+    finally:
+        train_fn_utils.set_train_fn_utils(None)
 
 
 def test_a_lean_trainer_has_all_callbacks_of_ray_but_the_dispensable(monkeypatch: pytest.MonkeyPatch) -> None:
