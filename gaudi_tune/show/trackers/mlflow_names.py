@@ -44,7 +44,7 @@ def own_names(names: Iterable[str], known_names: dict[str, str]) -> dict[str, st
     for name in sorted(names, key=lambda name: accepted_name(name) != name):
         mlflow_name = accepted_name(name)
         if known_names.setdefault(mlflow_name, name) != name:
-            mlflow_name = f"{mlflow_name[: MAX_NAME - 9]}_{zlib.crc32(name.encode()):08x}"
+            mlflow_name = second_name(name)
         mlflow_names[name] = mlflow_name
     return mlflow_names
 
@@ -53,3 +53,8 @@ def accepted_name(name: str) -> str:
     """Return a name that MLflow accepts. For one name like ``acc@1`` or ``val/`` it refuses a whole batch."""
     parts = re.sub(r"[^\w\-. :/]", "_", name).split("/")
     return "/".join(part for part in parts if part not in ("", ".", ".."))[:MAX_NAME] or "_"
+
+
+def second_name(name: str) -> str:
+    """Return the name that MLflow gets for one whose accepted name stands for another."""
+    return f"{accepted_name(name)[: MAX_NAME - 9]}_{zlib.crc32(name.encode()):08x}"

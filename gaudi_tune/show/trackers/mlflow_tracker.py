@@ -21,7 +21,7 @@ from gaudi_tune.show.confirmation import verdict
 from gaudi_tune.show.trackers import records
 from gaudi_tune.show.trackers.delivery import Sender
 from gaudi_tune.show.trackers.delivery_process import DeliveryProcess
-from gaudi_tune.show.trackers.mlflow_names import accepted_name, named_params, numbers_in
+from gaudi_tune.show.trackers.mlflow_names import accepted_name, named_params, numbers_in, second_name
 from gaudi_tune.show.trackers.model_line import load_line
 from gaudi_tune.show.trackers.outbox import GIVE_UP_AFTER_S, Outbox
 from gaudi_tune.show.trackers.records import MAX_NAME, MAX_TAG, STATUS, SWEEP, RunStatus, Update, run_of, trial_in
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 REPORTED_PREFIX = "reported/"
 """The prefix of a metric that a train loop reports by a name under which the sweep keeps something else of a trial."""
-OWN_PREFIXES = (PARAM_METRIC_PREFIX, "seconds/")
+OWN_PREFIXES = (PARAM_METRIC_PREFIX, REPORTED_PREFIX, "seconds/")
 """The prefixes of other metrics that the sweep writes."""
 
 
@@ -58,6 +58,7 @@ class MlflowTracker:
         self._leader: tuple[float, int] | None = None
         self._front: set[int] = set()  # numbers of the trials on the front, with several objectives
         self._names: dict[str, str] = {}  # the metric that each name in MLflow stands for
+        self._written = set[str]()  # the names of metrics in the outbox of a sweep that is resumed
         self._checkpoint: str | None = None  # the checkpoint of the model
 
     @property
@@ -132,12 +133,14 @@ class MlflowTracker:
     def _open(self, event: events.SweepBegan, state: SweepState) -> None:
         """Open the outbox, begin or continue the sweep's run, and begin to deliver."""
         self._front = {trial.number for trial in state.front} if state.has_front else set()
-        for trial in state.trials.values():  # of a resumed sweep: what they reported last keeps its names
-            numbers_in(trial.metrics, self._names)
         plan, time_ms = self._plan, int(1000 * event.time)
         self._outbox = Outbox(plan.folder)
         if not self._load(self._outbox):
             self._begin_sweep(time_ms)
+        # Of a resumed sweep: what was reported last keeps its names, as they came to be before the kill.
+        reported = {name: value for trial in state.trials.values() for name, value in trial.metrics.items()}
+        numbers_in({name: reported[name] for name in reported if second_name(name) not in self._written}, self._names)
+        numbers_in(reported, self._names)
         devices = f"{plan.devices.count} {plan.devices.type.kind}: {plan.devices.reason}"
         tags = {"devices": devices, "data": "; ".join(plan.facts), **provenance()}
         self._put(Update(run=SWEEP, time_ms=time_ms, tags=tags, status="RUNNING"))
@@ -184,6 +187,7 @@ class MlflowTracker:
             if type(record) is records.BeginRun:
                 self._runs[record.tags["trial"]] = TrialRun(record.run, record.params)
             elif isinstance(record, Update) and record.report:
+                self._written.update(record.metrics)
                 run = self._runs.get(trial_in(record.run))
                 if run is not None and run.name == record.run:
                     run.add(record)

@@ -6,6 +6,7 @@ import math
 import pickle
 from pathlib import Path
 
+from gaudi_tune.show.trackers.mlflow_names import second_name
 from gaudi_tune.show.trackers.mlflow_tracker import MlflowTracker
 from gaudi_tune.sweep.record.events import SweepBegan
 from tests.helpers.mlflow_runs import all_runs, history, runs_of
@@ -136,3 +137,21 @@ def test_the_best_value_is_that_of_the_sweep_where_training_differs_after_a_kill
     over(tracker, state)
     metrics = runs_of(plan)["001"].data.metrics
     assert (metrics["best_score"], metrics["best_epoch"]) == (0.91, 2)
+
+
+def test_names_that_mlflow_takes_for_one_are_kept_apart_after_a_kill_too(storage: Path) -> None:
+    """MLflow takes acc@1, which came first, as acc_1; and the loop has names that the sweep gives to its own."""
+    plan = plan_of(storage, "alike")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    both, own = {"acc_1": 7.0}, {"best_score": 3.0, "reported/best_score": 4.0}
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.5), reported(1, 2, 0.6, also={**both, **own}))
+    snapshot = pickle.loads(pickle.dumps(state.snapshot()))
+    tracker.close()  # killed
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    state.restore(snapshot)
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 3, 0.7, also={**both, **own}))
+    over(tracker, state)
+    run = runs_of(plan)["001"]
+    assert history(plan, run, "acc_1") == [(1, 0.25), (2, 0.3), (3, 0.35)]
+    assert history(plan, run, second_name("acc_1")) == [(2, 7.0), (3, 7.0)]
+    assert [run.data.metrics[f"reported/{name}"] for name in own] == [3.0, 4.0]
