@@ -29,22 +29,22 @@ FLOORS = (
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
     "cli": 888,
-    "on_ray": 2699,
-    "plan": 1011,
+    "on_ray": 2701,
+    "plan": 1026,
     "sweep.policies": 733,
-    "sweep.search": 1160,
-    "show": 3283,
+    "sweep.search": 1161,
+    "show": 3302,
     "sweep.record": 1301,
-    "define": 1415,
-    "group": 1859,
+    "define": 1422,
+    "group": 1860,
     "integrations": 156,
-    "data": 1727,
+    "data": 1747,
     "storage": 437,
     "recipes": 1233,
     "training": 666,
     "devices": 1018,
     "base": 546,
-    "private": 1214,
+    "private": 1254,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""
