@@ -130,6 +130,6 @@ def several_classes(samples: Iterable[tuple[Hashable, str]], kind: str) -> Itera
     classes: dict[Hashable, dict[str, None]] = defaultdict(dict)
     for sample, label in samples:
         classes[sample][label] = None
-    if several := [labels for labels in classes.values() if len(labels) > 1]:
-        first = " and ".join(map(shown, several[0]))
-        yield f"equal {kind} are of several classes: {len(several)}, the first of {first}"
+    if conflicts := [labels for labels in classes.values() if len(labels) > 1]:
+        words = " and ".join(map(shown, conflicts[0]))
+        yield f"equal {kind} are of several classes: {len(conflicts)}, the first of {words}"

@@ -65,19 +65,19 @@ def _words_of(metric: str) -> list[str]:
     return re.findall(r"f1|r2|[^\W\d_]+", text)
 
 
-def as_meant(metric: str) -> str:
+def suggestion(metric: str) -> str:
     """Return a question that names a metric whose words are known, if this name nearly has them; "" if not.
 
-    >>> as_meant("val_los"), as_meant("val_loss"), as_meant("my_number")
+    >>> suggestion("val_los"), suggestion("val_loss"), suggestion("my_number")
     (" (did you mean 'val_loss'?)", '', '')
     """
 
-    def meant(word: re.Match[str]) -> str:
+    def corrected(word: re.Match[str]) -> str:
         # Inaccuracy is no accuracy that is misspelt.
-        others = [known for known in VOCABULARY if known not in word[0] or known == word[0]]
-        return next(iter(get_close_matches(word[0], others, n=1, cutoff=0.8)), word[0])
+        candidates = [known for known in VOCABULARY if known not in word[0] or known == word[0]]
+        return next(iter(get_close_matches(word[0], candidates, n=1, cutoff=0.8)), word[0])
 
-    name = re.sub(r"[^\W\d_]{3,}", meant, metric)
+    name = re.sub(r"[^\W\d_]{3,}", corrected, metric)
     return f" (did you mean {name!r}?)" if name != metric and usual_mode(name) else ""
 
 
@@ -108,8 +108,8 @@ class Objective:
         usual = usual_mode(name)
         if usual is None:
             raise SweepError(
-                f"mode must be given for the metric {name!r}{as_meant(name)}, whose name does not say whether more or "
-                f"less of it is better; give mode='max' or mode='min'"
+                f"mode must be given for the metric {name!r}{suggestion(name)}, whose name does not say whether more "
+                f"or less of it is better; give mode='max' or mode='min'"
             )
         return cls(name, usual, inferred=True)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import did_you_mean
 from gaudi_tune.define.experiment import Experiment, Recipe, RecipeName
-from gaudi_tune.define.objective import USUAL_MODES, Objective, as_meant, usual_mode
+from gaudi_tune.define.objective import USUAL_MODES, Objective, suggestion, usual_mode
 from gaudi_tune.define.options import SweepOptions, flag
 from gaudi_tune.define.ranges import holds, words_of
 from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS, scheduler_kind
@@ -138,7 +138,7 @@ def _read_objective(text: str, default: Objective, arguments: str) -> Objective:
         return Objective(text, usual, inferred=True)
     metric = metric or text
     raise SweepError(
-        f"{arguments}: is more or less of {metric} better{as_meant(metric)}? Give {metric}:max or {metric}:min"
+        f"{arguments}: is more or less of {metric} better{suggestion(metric)}? Give {metric}:max or {metric}:min"
     )
 
 

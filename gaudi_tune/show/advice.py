@@ -143,10 +143,10 @@ def _about_failures(state: SweepState) -> str:
     if not failures or 2 * len(failures) < len(state.searched):
         return ""
     kind, count = Counter(failure.kind for failure in failures).most_common(1)[0]
-    last = next(failure for failure in reversed(failures) if failure.kind == kind)
+    example = next(failure for failure in reversed(failures) if failure.kind == kind)
     return (
         f"{len(failures)} of {counted(len(state.searched), 'trial')} failed, {count} of them of the kind "
-        f"{kind.value!r} ({last_line(last.text)}): correct that, or take what leads there out of the ranges"
+        f"{kind.value!r} ({last_line(example.text)}): correct that, or take what leads there out of the ranges"
     )
 
 

@@ -143,15 +143,16 @@ def test_names_that_mlflow_takes_for_one_are_kept_apart_after_a_kill_too(storage
     """MLflow takes acc@1, which came first, as acc_1; and the loop has names that the sweep gives to its own."""
     plan = plan_of(storage, "alike")
     tracker, state = MlflowTracker(plan), state_of(plan)
-    both, own = {"acc_1": 7.0}, {"best_score": 3.0, "reported/best_score": 4.0}
-    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.5), reported(1, 2, 0.6, also={**both, **own}))
+    names = ["best_score", "reported/best_score"]
+    metrics = {"acc_1": 7.0, names[0]: 3.0, names[1]: 4.0}
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.5), reported(1, 2, 0.6, also=metrics))
     snapshot = pickle.loads(pickle.dumps(state.snapshot()))
     tracker.close()  # killed
     tracker, state = MlflowTracker(plan), state_of(plan)
     state.restore(snapshot)
-    happen(tracker, state, SweepBegan(), began(1), reported(1, 3, 0.7, also={**both, **own}))
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 3, 0.7, also=metrics))
     over(tracker, state)
     run = runs_of(plan)["001"]
     assert history(plan, run, "acc_1") == [(1, 0.25), (2, 0.3), (3, 0.35)]
     assert history(plan, run, second_name("acc_1")) == [(2, 7.0), (3, 7.0)]
-    assert [run.data.metrics[f"reported/{name}"] for name in own] == [3.0, 4.0]
+    assert [run.data.metrics[f"reported/{name}"] for name in names] == [3.0, 4.0]
