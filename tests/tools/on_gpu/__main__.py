@@ -128,7 +128,8 @@ def run(name: str, part: Part, limit_s: float, device: str, out: Path) -> Ended:
             status = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             status = f"ended after {limit_s:.0f} s"
-        end(process)
+        finally:
+            end(process)
     lines = printed.read_text(errors="replace").splitlines() or [""]
     return Ended(status, round(time.monotonic() - began, 1), lines[-1])
 
@@ -153,6 +154,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="what all parts may take")
     parser.add_argument("--out", type=Path, default=PROJECT_ROOT / "build" / "on_gpu")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the part that runs ends, too
     out: Path = given.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
     patience = 1 if given.device == "cuda" else PATIENCE
