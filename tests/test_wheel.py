@@ -47,7 +47,6 @@ EXTRA_OF = {
     "gaudi_tune/integrations/hugging_face.py": "huggingface",
     "gaudi_tune/integrations/lightning.py": "lightning",
     "gaudi_tune/devices/device_monitors.py": "hpu",
-    "gaudi_tune/show/pictures/cell.py": "notebook",
 }
 """The files that may import what an extra installs."""
 NOT_REQUIRED = {"habana_frameworks", "IPython", "pynvml"}
