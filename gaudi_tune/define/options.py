@@ -5,6 +5,7 @@ The docstring of a field is its line in ``--help``; ``docs/options.md`` explains
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -297,12 +298,13 @@ def resumed(options: SweepOptions, stored: Mapping[str, Any]) -> SweepOptions:
         options: The options of the command that resumes it.
         stored: The options with which the sweep began, from its file.
     """
-    changed = {option.name for option in fields(options) if getattr(options, option.name) != option.default} - {"name"}
+    plain = json.loads(json.dumps(asdict(options), default=str))  # as the file has them
+    repeated = {name for name, value in plain.items() if value == stored.get(name)}
+    changed = {option.name for option in fields(options) if getattr(options, option.name) != option.default}
+    changed -= {"name", *repeated}
     always, if_changed = names_on_resume("as given"), names_on_resume("kept unless given")
     search = str(stored.get("search"))
-    if options.search == search:  # said again
-        changed.discard("search")
-    elif names_module(search):
+    if options.search != search and names_module(search):
         raise SweepError(
             f"--resume {options.resume}: its sampler is code, {search}, and no file of a sweep says which code runs; "
             f"say it again: {shlex.join(['--search', search])}"
@@ -310,7 +312,7 @@ def resumed(options: SweepOptions, stored: Mapping[str, Any]) -> SweepOptions:
     if forbidden := sorted(changed - always - if_changed):
         raise SweepError(
             f"--resume {options.resume}: it keeps the options it began with; leave out "
-            f"{', '.join(map(flag, forbidden))}"
+            f"{', '.join(map(flag, forbidden))}, or give the same"
         )
     replaced = always | (if_changed & changed)
     new_values = {name: value for name, value in asdict(options).items() if name in replaced}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.files import SWEEP_FILE
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.objective import Objective
-from gaudi_tune.define.options import RESUME_AUTO, SEEDS, SweepOptions, checked, names_on_resume
+from gaudi_tune.define.options import RESUME_AUTO, SEEDS, SweepOptions
 from gaudi_tune.define.ranges import holds
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.define.space_checks import Draw
@@ -53,7 +53,7 @@ class EarlierSweeps(NamedTuple):
 def resumed_if_begun(options: SweepOptions) -> SweepOptions:
     """Return the options that ``--resume auto`` stands for: those of a new sweep, or of one that continues.
 
-    So the same command line may be run again and again. Options that it kept from the beginning are not said again.
+    So the same command line may be run again and again.
 
     Raises:
         SweepError: There is no ``--name``, or an option differs from the one with which the sweep began.
@@ -65,15 +65,11 @@ def resumed_if_begun(options: SweepOptions) -> SweepOptions:
     folder = options.storage.expanduser() / options.name
     if not (folder / SWEEP_FILE).is_file():
         return replace(options, resume=None)
-    first_options = checked(read_sweep_file(folder, "--resume ").options)
-    repeated_names = {
-        name for name in names_on_resume("kept") if getattr(options, name) == getattr(first_options, name)
-    }
-    repeated_names.add("num_samples")  # a person may have added trials meanwhile
-    if first_options.learn_from or first_options.baseline:
-        repeated_names.add("seed")  # another may have been taken, see unused_seed()
-    usual: dict[str, Any] = {option.name: option.default for option in fields(options) if option.name in repeated_names}
-    return replace(options, **usual | {"name": None, "resume": options.name})
+    stored = read_sweep_file(folder, "--resume ").options
+    usual: dict[str, Any] = {"num_samples": None}  # a person may have added trials meanwhile
+    if stored.get("learn_from") or stored.get("baseline"):
+        usual["seed"] = 0  # another may have been taken, see unused_seed()
+    return replace(options, **usual, name=None, resume=options.name)
 
 
 def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: str, address: str = "") -> EarlierSweeps:

@@ -136,6 +136,12 @@ def test_a_sweep_that_cannot_be_resumed_is_named(folder: Path, changes: dict[str
         resumed(folder, **changes)
 
 
+def test_options_may_be_given_again_as_the_sweep_began_with_them(folder: Path) -> None:
+    stored = read_sweep_file(folder).options
+    again = {name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
+    assert resumed(folder, **{name: again[name] for name in ("seed", "num_samples", "settings", "epochs", "device")})
+
+
 def test_a_sweep_of_another_experiment_is_not_resumed(folder: Path) -> None:
     with pytest.raises(SweepError, match="--resume sweep: that is a sweep of quadratic, not of bert"):
         options_of_sweep("bert", SweepOptions(storage=folder.parent, resume="sweep"), STORE)
