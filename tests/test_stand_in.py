@@ -120,26 +120,14 @@ def test_tensors_of_an_hpu_train_as_the_cpus_and_are_saved_and_loaded(printed: l
 
 
 NAMES = """
-from habana_frameworks.torch.hpex.optimizers.distributed import FusedAdamW
-from habana_frameworks.torch.hpu import metrics
-from habana_frameworks.torch.internal import bridge_config
-from habana_frameworks.torch.utils import debug, experimental, internal
-weights = [torch.zeros(2, device="hpu")]
-FusedAdamW(weights, lr=0.5).step([torch.ones(2, device="hpu")])
-print(weights[0].round(decimals=3).tolist(), says(lambda: fused.FusedAdamW(weights, moments_dtype=torch.bfloat16)))
+from habana_frameworks.torch.utils import experimental
 torch.manual_seed(1)
 first = torch.rand(1, device="hpu")
 torch.hpu.manual_seed_all(1)
 print(torch.equal(first, torch.rand(1, device="hpu")), says(lambda: torch.hpu.set_device(1)))
-with metrics.metric_localcontext("mark_step") as here:
-    metrics.COUNTS["mark_step"] += 2
-metrics.COUNTS["mark_step"] += 1
-print(here.stats(), metrics.metric_global("mark_step").stats(), says(metrics.metric_localcontext("gc").__enter__))
 stream, event = torch.hpu.current_stream(), torch.hpu.Event()
 stream.record_event(event).synchronize()
-print(event.query(), torch.hpu.mem_get_info()[1], bridge_config.get_pt_hpu_gpu_migration(), internal.is_lazy())
-debug._hb_print("hello")
-print(experimental._get_device_type().name, says(lambda: experimental._data_ptr(on_cpu)))
+print(event.query(), torch.hpu.mem_get_info()[1], experimental._get_device_type().name)
 batches = torch.utils.data.DataLoader([torch.ones(2), torch.zeros(2)], batch_size=2, pin_memory=True)
 print([(batch.is_pinned(), on_cpu.is_pinned(), batch.to("hpu", non_blocking=True).sum().item()) for batch in batches])
 """
@@ -147,11 +135,8 @@ print([(batch.is_pinned(), on_cpu.is_pinned(), batch.to("hpu", non_blocking=True
 
 def test_other_names_of_habana_do_what_theirs_do(printed: list[list[str]]) -> None:
     assert printed[2] == [
-        "[-0.5, -0.5] NotImplementedError: the stand-in has neither bias_correction=False nor moments_dtype",
         "True AssertionError: a process has one HPU, of index 0",
-        "[('TotalNumber', 2)] [('TotalNumber', 3)] MetricNotFound: Metric with given name (gc) doesn't exist.",
-        f"True {96 * 2**30} 1 False",
-        "synDeviceGaudi2 AssertionError: the tensor is on cpu",
+        f"True {96 * 2**30} synDeviceGaudi2",
         "[(True, False, 2.0)]",
     ]
 

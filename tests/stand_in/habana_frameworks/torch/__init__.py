@@ -13,6 +13,6 @@ from habana_frameworks import autoload
 
 autoload.is_loaded = True  # before torch is imported, which would import this again
 
-from habana_frameworks.torch import _tensors, activity_profiler, hpu  # noqa: E402, F401
+from habana_frameworks.torch import _tensors, hpu  # noqa: E402
 
 _tensors.install(hpu)

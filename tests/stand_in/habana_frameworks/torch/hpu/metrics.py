@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from habana_frameworks.torch import _device
@@ -13,10 +11,6 @@ from habana_frameworks.torch import _device
 COUNTS: Counter[str] = Counter()
 """Since the process began, but for compilations, which the device counts."""
 KNOWN = ("graph_compilation", "recipe_cache", "cpu_fallback", "mark_step")
-
-
-class MetricNotFound(Exception):  # noqa: N818  (the real name)
-    """There is no metric of that name."""
 
 
 def _now() -> Counter[str]:
@@ -32,18 +26,12 @@ def cached(*, hit: bool) -> None:
 
 
 class _Metric:
-    def __init__(self, name: str, since: Counter[str]) -> None:
-        self._name, self._since = name, since
-        self._until: Counter[str] | None = None
-
-    def stop(self) -> None:
-        """Count no more."""
-        self._until = _now()
+    def __init__(self, name: str) -> None:
+        self._name = name
 
     def stats(self) -> list[tuple[str, Any]]:
         """Return counts by name; times in microseconds."""
-        until = self._until or _now()
-        counts = {name: until[name] - self._since[name] for name in until}
+        counts = _now()
         number = counts.get(self._name, 0)
         if self._name == "graph_compilation":
             total = counts.get("compile_us", 0)
@@ -56,20 +44,4 @@ class _Metric:
 
 def metric_global(name: str) -> _Metric | None:
     """Return a counter: graph_compilation, recipe_cache, cpu_fallback, or mark_step; None if there is none."""
-    return _Metric(name, Counter()) if name in KNOWN else None
-
-
-@contextmanager
-def metric_localcontext(name: str) -> Iterator[_Metric]:
-    """Hand out a counter of what happens in the block.
-
-    Raises:
-        MetricNotFound: There is no such counter.
-    """
-    if name not in KNOWN:
-        raise MetricNotFound(f"Metric with given name ({name}) doesn't exist.")
-    metric = _Metric(name, _now())
-    try:
-        yield metric
-    finally:
-        metric.stop()
+    return _Metric(name) if name in KNOWN else None

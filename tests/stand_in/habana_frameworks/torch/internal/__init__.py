@@ -1,1 +1,0 @@
-"""Parts of the bridge that its own tests use."""
