@@ -35,7 +35,7 @@ BUDGETS = {
     "sweep.search": 1161,
     "show": 3302,
     "sweep.record": 1301,
-    "define": 1424,
+    "define": 1427,
     "group": 1860,
     "integrations": 156,
     "data": 1747,

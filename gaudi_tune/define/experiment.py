@@ -287,6 +287,8 @@ class Experiment:
         space = experiment.search_space
         if experiment.config_class is PlainConfig:
             values_by_name = _known_values(space, recipe.read_settings())
+            if taken := sorted({*values_by_name} & {*dir(PlainConfig)} - {*PlainConfig.field_names()}):
+                raise SweepError(f"{taken[0]}: this name is a trial's own; give it another, such as my_{taken[0]}")
             experiment = replace(experiment, config_class=PlainConfig.with_fields(values_by_name, space.always))
         if experiment.display_params:
             return experiment

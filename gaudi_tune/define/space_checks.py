@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from keyword import iskeyword
 from numbers import Real
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 from optuna.distributions import BaseDistribution
 
@@ -78,7 +79,7 @@ def problem_of_name(name: object) -> str:
             f"{name}: a name of a hyperparameter has no dot: give it another, such as {flat_name}, and have the train "
             f"loop read config[{flat_name!r}]"
         )
-    if not name.isidentifier() or iskeyword(name):
+    if not name.isidentifier() or iskeyword(name) or normalize("NFKC", name) != name:  # as Python reads names
         return (
             f"{name}: a name must be that of a Python variable, and none of its keywords; take letters, digits and _, "
             f"such as 'weight_decay'"

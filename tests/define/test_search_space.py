@@ -236,7 +236,7 @@ def test_wrong_ranges_are_refused_with_name_and_fix(entry: Any, message: str) ->
         SearchSpace({"lr": entry, "momentum": 0.9})
 
 
-@pytest.mark.parametrize("name", ["l r", "class", "1st"])
+@pytest.mark.parametrize("name", ["l r", "class", "1st", "\ufb01lter"])
 def test_a_name_that_no_variable_can_have_is_refused(name: str) -> None:
     with pytest.raises(SweepError, match=f"{name}: a name must be that of a Python variable, .* letters, digits and _"):
         SearchSpace({name: tune.uniform(0, 1)})

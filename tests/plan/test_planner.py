@@ -329,3 +329,10 @@ def test_data_that_only_the_loop_understands_is_said_to_be_unchecked(storage: Pa
         "data no.csv: no file or folder here; not checked, since the experiment has no check",
         f"model {__file__}: not checked, since the experiment has no check",
     ]
+
+
+@pytest.mark.parametrize("name", ["rules", "mode_on", "__class__"])
+def test_a_hyperparameter_with_a_name_that_a_configuration_has_itself_is_refused(name: str, storage: Path) -> None:
+    experiment = Experiment(train_loop=quadratic, space={name: tune.uniform(0.0, 1.0)}, metric="score")
+    with pytest.raises(SweepError, match=f"^{name}: this name is a trial's own; give it another, such as my_{name}$"):
+        make_plan(experiment, SweepOptions(storage=storage, device="cpu"))

@@ -28,7 +28,7 @@ from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.sweep.record.state_log import logged_trials
 from tests.helpers.object_store import object_store
 from tests.tools.agree.places import disagreements
-from tests.tools.agree.real_loop import CURVE, LOG
+from tests.tools.agree.real_loop import CONFIRMED, CURVE, LOG
 from tests.tools.agree.truth import Truth
 
 ENDS_WITHIN_S = 400
@@ -65,6 +65,7 @@ class RealSweep:
     def __init__(self, folder: Path, name: str, storage: str, variables: Mapping[str, str]) -> None:
         self._folder, self._name, self._log = folder, name, folder / "log"
         self._log.mkdir()
+        (folder / CONFIRMED).mkdir()
         self.uri = f"sqlite:///{folder}/mlflow.db"
         own = {CURVE: json.dumps(KINDS[name].curve), LOG: str(self._log), "AGREE_KIND": name}
         self._variables = {**os.environ, **variables, **own, "GAUDI_TUNE_CACHE": str(folder / "cache")}
@@ -150,7 +151,16 @@ class RealSweep:
                 for x, trial in searched.items()
             },
             configs={trial.number: {"x": x} for x, trial in searched.items()},
+            confirmed=self._confirmed(),
         )
+
+    def _confirmed(self) -> dict[int, list[float]]:
+        """Return the test losses at the best reports of the trials that confirm."""
+        scores: dict[int, list[float]] = {}
+        for file in (self._folder / CONFIRMED).iterdir():
+            best = min(map(json.loads, file.read_text().splitlines()), key=lambda entry: entry["loss"])
+            scores.setdefault(int(file.name.partition(" ")[0]), []).append(best["test_loss"])
+        return scores
 
 
 def main() -> int:

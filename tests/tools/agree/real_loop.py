@@ -19,6 +19,8 @@ from tests.tools.agree.loops import Curve
 
 CURVE, LOG = "AGREE_CURVE", "AGREE_LOG"
 """Variables: the options of the curve, as JSON, and the folder with what loops wrote down, a file for each ``x``."""
+CONFIRMED = "confirmed"
+"""The folder beside it, with a file for each trial that confirms another: its number and the seed."""
 
 
 def curve() -> Curve:
@@ -26,10 +28,11 @@ def curve() -> Curve:
 
 
 def write_down(config: dict[str, Any], count: int, metrics: dict[str, Any], saves: bool) -> None:
-    if config["confirms"]:  # with the x of another trial
-        return
     entry = json.dumps({**metrics, "x": config["x"], "saves": saves, "count": count})
-    with Path(os.environ[LOG], f"{config['x']!r}").open("a") as file:
+    place = Path(os.environ[LOG], f"{config['x']!r}")
+    if config["confirms"]:  # with the x of another trial
+        place = place.parent.with_name(CONFIRMED) / f"{config['confirms']} {config['seed']}"
+    with place.open("a") as file:
         file.write(f"{entry}\n")
 
 
