@@ -63,7 +63,7 @@ def join_cluster(address: str | None) -> list[Mapping[str, float]] | None:
         try:
             if address != "auto":
                 socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
-            ray.init(address=address, log_to_driver=False)
+            ray.init(address=address, log_to_driver=False, logging_level="warning")
         except (OSError, ValueError, RuntimeError) as error:
             if versions := versions_that_differ(error):
                 there_ray, there_python, here_ray, here_python = versions
