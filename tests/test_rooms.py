@@ -33,7 +33,7 @@ BUDGETS = {
     "plan": 1022,
     "sweep.policies": 733,
     "sweep.search": 1161,
-    "show": 3302,
+    "show": 3306,
     "sweep.record": 1301,
     "define": 1427,
     "group": 1860,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import threading
@@ -16,6 +17,7 @@ from gaudi_tune.base.errors import errors_are_logged
 from gaudi_tune.base.files import atomic_write
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.pictures.catalogue import Picture, draw_pictures
+from gaudi_tune.show.pictures.surrogate import MIN_TRIALS
 from gaudi_tune.show.pictures.sweep_view import COLOURS, SweepView
 from gaudi_tune.sweep.record.events import Event, Reported, SweepEnded
 from gaudi_tune.sweep.record.sweep_state import SweepState
@@ -64,6 +66,8 @@ class DrawPictures:
         start, thread_start = time.monotonic(), time.thread_time()
         with errors_are_logged("the sweep could not be drawn"):
             write_report(view, draw_pictures(view), view.plan.report_file)
+            if view.running and view.plan.num_samples >= MIN_TRIALS:
+                importlib.import_module("sklearn.ensemble")  # for the last drawing, for which the result waits
         cpu_s = time.thread_time() - thread_start  # without the time of other work on these cores
         self._next_draw_at = start + max(DRAW_EVERY_S, cpu_s / MAX_CORE_SHARE)
 

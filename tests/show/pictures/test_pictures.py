@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+import sys
 import time
 from collections import Counter
 from dataclasses import replace
@@ -280,6 +281,20 @@ def test_a_running_sweep_is_drawn_in_a_thread_and_the_end_once_more(tmp_path: Pa
     state.apply(SweepEnded(summary={}))
     pictures.show(SweepEnded(summary={}), state)
     assert not data_in(plan.report_file.read_text())["head"]["running"]
+
+
+@pytest.mark.parametrize("num_samples", [19, 20])
+def test_what_importance_needs_is_imported_while_trials_train(
+    num_samples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "sklearn.ensemble", raising=False)
+    plan = replace(plan_of(tmp_path), num_samples=num_samples)
+    state = state_of([[0.1, 0.2], [0.3]], plan)
+    pictures = DrawPictures(plan, str)
+    pictures.show(Reported(trial=1, step=2, point=(0.2,), metrics={}, config=state.trials[1].config), state)
+    pictures.tick(state)
+    pictures.show(SweepEnded(summary={}), state)  # waits for the thread, and has too few trials for a forest
+    assert ("sklearn.ensemble" in sys.modules) == (num_samples == 20)
 
 
 def test_a_confirmation_has_a_picture_and_its_trials_are_in_the_table_alone(tmp_path: Path) -> None:
