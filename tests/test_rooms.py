@@ -38,7 +38,7 @@ BUDGETS = {
     "define": 1427,
     "group": 1860,
     "integrations": 156,
-    "data": 1747,
+    "data": 1751,
     "storage": 437,
     "recipes": 1233,
     "training": 666,
