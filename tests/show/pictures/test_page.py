@@ -246,11 +246,11 @@ class Seen:
         return bool(self.browser.execute_script(script) >= len(NAMES))
 
     def fits(self) -> bool:
-        """Whether neither the page nor the table of trials is cut off."""
+        """Whether neither the page nor a table is cut off."""
         script = """
-            const table = document.querySelector("#trials");
+            const tables = [...document.querySelectorAll("#trials, #space")];
             return document.documentElement.scrollWidth <= innerWidth
-                && table.scrollWidth <= table.parentElement.clientWidth"""
+                && tables.every((table) => table.scrollWidth <= table.parentElement.clientWidth)"""
         return bool(self.browser.execute_script(script))
 
     def has_blocks(self) -> bool:
