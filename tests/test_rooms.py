@@ -30,7 +30,7 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
     "cli": 888,
     "on_ray": 2701,
-    "plan": 1022,
+    "plan": 1021,
     "sweep.policies": 733,
     "sweep.search": 1161,
     "show": 3306,
@@ -38,7 +38,7 @@ BUDGETS = {
     "define": 1427,
     "group": 1860,
     "integrations": 156,
-    "data": 1751,
+    "data": 1752,
     "storage": 437,
     "recipes": 1233,
     "training": 666,

@@ -100,7 +100,8 @@ def divided(
         splits["test"] = [val[row] for row in rows_of("test", classes)]
         notes.append(f"half of the validation {kind} are held out for the confirmation")
     different = {split: [compared(row.text) for row in rows] for split, rows in splits.items()}
-    labelled = [(compared(row.text), str(class_of(row))) for rows in splits.values() for row in rows]
+    pairs = [pair for split in splits for pair in zip(different[split], splits[split], strict=True)]
+    labelled = [(sample, str(class_of(row))) for sample, row in pairs]
     return splits, [*notes, *shared_samples(different, kind), *several_classes(labelled, kind)]
 
 

@@ -10,7 +10,6 @@ import os
 import pickle
 import sys
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
 from typing import Any
 
 from ray import cloudpickle
@@ -134,7 +133,7 @@ def check_trials(plan: Plan) -> list[str]:
     sources = {"data": plan.options.data, "model": plan.options.model}  # which only the train loop understands
     reason = "not checked, since the experiment has no check"
     unchecked = [
-        f"{name} {source}: {'' if Path(source).expanduser().exists() else 'no file or folder here; '}{reason}"
+        f"{name} {source}: {'' if os.path.exists(os.path.expanduser(source)) else 'no file or folder here; '}{reason}"
         for name, source in sources.items()
         if source
     ]

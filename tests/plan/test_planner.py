@@ -329,6 +329,8 @@ def test_data_that_only_the_loop_understands_is_said_to_be_unchecked(storage: Pa
         "data no.csv: no file or folder here; not checked, since the experiment has no check",
         f"model {__file__}: not checked, since the experiment has no check",
     ]
+    with pytest.raises(SweepError, match=r"xxx is no path \(.*; give a file, a folder, or a name on the hub"):
+        make_plan(experiment, SweepOptions(storage=storage, device="cpu", data="x" * 300))
 
 
 @pytest.mark.parametrize("name", ["rules", "mode_on", "__class__"])
