@@ -19,7 +19,7 @@ from typing_extensions import override
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.group.mailbox import MAILBOX, Answering
 from gaudi_tune.group.trainer import WorkerGroupSpec
-from gaudi_tune.private import ray_train
+from gaudi_tune.private import ray_train, ray_train_torch
 from gaudi_tune.private.ray_train import RayTrainWorker, Worker, WorkerGroupCallback, end_workers, run_on_all
 from gaudi_tune.private.ray_train_torch import LeanTorchTrainer, TorchBackend, TorchBackendConfig, shut_torch_down
 
@@ -31,16 +31,15 @@ LEAVE_WITHIN_S = 75
 """How long workers with exclusive devices may take to end by themselves: closing a device alone may take 60 s."""
 
 
-def lean_trainer(spec: WorkerGroupSpec, name: str, **hooks: Any) -> LeanTorchTrainer:
-    """Return the TorchTrainer of a group. ``hooks`` are ``when_placed``, ``when_started`` and ``ending``, as
-    LeanTorchTrainer takes them."""
+def lean_trainer(spec: WorkerGroupSpec, name: str, hooks: ray_train_torch.Hooks) -> LeanTorchTrainer:
+    """Return the TorchTrainer of a group, which tells of its workers by ``hooks``."""
     ray_train.synchronize_on_demand()
     orders_ranks = spec.device.has_numbers and not spec.device.is_gpu_to_ray  # Ray Train orders them by GPU itself
     return LeanTorchTrainer(
         _serve_trials,
         worker_class=WarmWorker,
         backend_config=DeviceBackendConfig(device=spec.device),
-        **hooks,
+        hooks=hooks,
         **spec.for_trainer(name, callbacks=[RanksByDevice(spec.device.resource)] if orders_ranks else []),
     )
 

@@ -331,9 +331,9 @@ class WorkerGroup:
         """Return the TorchTrainer. A stock one does not say when its workers have devices, or run."""
         if holds("lean-trainer"):
             from gaudi_tune.group.lean_trainer import lean_trainer
+            from gaudi_tune.private.ray_train_torch import Hooks
 
-            placed, started = self._have_devices.set, self._take_workers
-            return lean_trainer(spec, name, when_placed=placed, when_started=started, ending=self._leaving)
+            return lean_trainer(spec, name, Hooks(self._have_devices.set, self._take_workers, self._leaving))
         from gaudi_tune.group.stock_trainer import make_mailboxes, stock_trainer
 
         mailboxes = make_mailboxes(spec)

@@ -67,6 +67,10 @@ ENABLE_PREEMPTION_WATCHER = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
 """Variable: "0" saves an actor per group, which watches for evictions that a cloud announces. No argument sets it."""
 
 
+WITHOUT_EFFECT = ("checkpoint_dir_name", "checkpoint_upload_mode", "delete_local_checkpoint_after_upload")
+"""Arguments of ``ray.train.report()`` that say where a checkpoint goes and how, which the sweep decides."""
+
+
 class Worker(Protocol):
     """A worker as a :class:`WorkerGroupCallback` gets it. The callback may write its ranks: no public API sets them."""
 
@@ -126,18 +130,9 @@ class _TrainAnswers(DistributedTrainFnUtils):
         self._context_of = others.get_context
         self._reported = list[ReportedCheckpoint]()
 
-    def report(
-        self,
-        metrics: Mapping[str, Any],
-        checkpoint: Any = None,
-        checkpoint_dir_name: str | None = None,
-        checkpoint_upload_mode: Any = None,
-        delete_local_checkpoint_after_upload: bool | None = None,
-        checkpoint_upload_fn: Callable[[Any, str], Any] | None = None,
-        **validation: Any,  # validate_fn and validate_config in Ray 2.53
-    ) -> None:
-        for name, value in {"checkpoint_upload_fn": checkpoint_upload_fn, **validation}.items():
-            if value:
+    def report(self, metrics: Mapping[str, Any], checkpoint: Any = None, **options: Any) -> None:
+        for name, value in options.items():
+            if value and name not in WITHOUT_EFFECT:
                 raise ValueError(f"report({name}=...): a sweep does not call it; do that in the train loop")
         self._report(metrics, checkpoint)
         if checkpoint is not None:

@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import ray.train
@@ -136,6 +136,18 @@ def shut_torch_down() -> None:
     config._shutdown_torch(destroy_process_group=ray.train.get_context().get_world_size() > 1)
 
 
+class Hooks(NamedTuple):
+    """What a trainer tells of its workers while it runs, and is told. They are no callbacks of ``RunConfig``, because
+    Ray Train sends those to each worker."""
+
+    when_placed: Callable[[], object]
+    """A function that is called when the workers have their devices, before their processes start."""
+    when_started: Callable[[list[Any]], object]
+    """A function that is called with the workers' actors, by rank, when they run."""
+    ending: threading.Event
+    """Is set when the workers are told to end: Ray Train then looks at them without its pause of 2 s."""
+
+
 class LeanTorchTrainer(DataParallelTrainer):
     """A TorchTrainer without the parts that are not needed here, for which Ray has no arguments.
 
@@ -149,9 +161,7 @@ class LeanTorchTrainer(DataParallelTrainer):
         train_loop_per_worker: Callable[..., None],
         *,
         worker_class: type[RayTrainWorker],
-        when_placed: Callable[[], None],
-        when_started: Callable[[list[Any]], None],
-        ending: threading.Event,
+        hooks: Hooks,
         **arguments: Any,
     ) -> None:
         """Prepare, as a TorchTrainer does.
@@ -159,40 +169,36 @@ class LeanTorchTrainer(DataParallelTrainer):
         Args:
             train_loop_per_worker: The function that each worker runs.
             worker_class: The class of the worker actors.
-            when_placed: A function that is called when the workers have their devices, before their processes start.
-            when_started: A function that is called with the workers' actors, by rank, when they run. It is not a
-                callback of ``RunConfig``, because Ray Train sends those to each worker.
-            ending: Is set when the workers are told to end: Ray Train then looks at them without its pause of 2 s.
+            hooks: What to tell of the workers.
             **arguments: Arguments of a DataParallelTrainer.
         """
         super().__init__(train_loop_per_worker, **arguments)
-        self._worker_class, self._when_placed, self._when_started = worker_class, when_placed, when_started
-        self._ending = ending
+        self._worker_class, self._hooks = worker_class, hooks
 
     def _initialize_and_run_controller(self, *, scaling_policy: Any, callbacks: list[Any], **parts: Any) -> Result:
         dispensable = DISPENSABLE if holds("bookings") else DISPENSABLE[:2]
         kept_callbacks = [callback for callback in callbacks if type(callback).__name__ not in dispensable]
-        trainer = self
+        hooks = self._hooks
 
         class Group(WorkerGroup):
             _worker_cls = self._worker_class
 
             def _create_workers(self, *arguments: Any, **options: Any) -> list[Any]:
-                trainer._when_placed()
+                hooks.when_placed()
                 return super()._create_workers(*arguments, **options)
 
         class Controller(TrainController):
             worker_group_cls = Group
 
             async def _poll_workers(self) -> Any:
-                if await asyncio.to_thread(trainer._ending.wait, self._health_check_interval_s):
+                if await asyncio.to_thread(hooks.ending.wait, self._health_check_interval_s):
                     await asyncio.sleep(0.05)
                     self._latest_poll_time = 0.0
                 return await super()._poll_workers()
 
         controller = Controller(
             scaling_policy=FixedSize(scaling_policy.scaling_config),
-            callbacks=[*kept_callbacks, HandOver(self._when_started)],
+            callbacks=[*kept_callbacks, HandOver(hooks.when_started)],
             **parts,
         )
         asyncio.run(controller.run())
@@ -202,7 +208,7 @@ class LeanTorchTrainer(DataParallelTrainer):
 class HandOver(WorkerGroupCallback):
     """Passes on the workers' actors in the order of ranks, once they run."""
 
-    def __init__(self, receive: Callable[[list[Any]], None]) -> None:
+    def __init__(self, receive: Callable[[list[Any]], object]) -> None:
         """Pass the actors to ``receive``."""
         self._receive = receive
 

@@ -49,6 +49,7 @@ from gaudi_tune.private.ray_train_torch import (
     DISPENSABLE,
     FixedSize,
     HandOver,
+    Hooks,
     LeanTorchTrainer,
     TorchBackend,
     TorchBackendConfig,
@@ -300,9 +301,7 @@ def test_a_lean_trainer_has_all_callbacks_of_ray_but_the_dispensable(monkeypatch
     trainer = LeanTorchTrainer(
         print,
         worker_class=RayTrainWorker,
-        when_placed=print,
-        when_started=print,
-        ending=threading.Event(),
+        hooks=Hooks(print, print, threading.Event()),
         run_config=config,
     )
     callbacks = trainer._create_default_callbacks()
