@@ -11,6 +11,9 @@ from ray.tune.utils.util import flatten_dict
 
 from gaudi_tune.base import names
 
+FLAGS = ("behind", "starts_over", "ends_itself", "new_workers")
+"""The fields that a result has by the same names, where they say something."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
@@ -20,7 +23,7 @@ class Report:
     else is in one entry, :data:`names.OURS`.
 
         >>> Report(metrics={"loss": 0.5}, timing={names.STEP_SECONDS: 2.0}, behind=1).as_result()
-        {'loss': 0.5, 'gaudi_tune': {'step_s': 2.0, 'saved_behind': 1}}
+        {'loss': 0.5, 'gaudi_tune': {'step_s': 2.0, 'behind': 1}}
     """
 
     metrics: Mapping[str, Any]
@@ -39,14 +42,9 @@ class Report:
 
     def as_result(self) -> dict[str, Any]:
         """Return the result that Tune gets."""
-        flags = {
-            names.BEHIND: self.behind,
-            names.STARTS_OVER: self.starts_over,
-            names.ENDS_ITSELF: self.ends_itself,
-            names.NEW_WORKERS: self.new_workers,
-        }
-        ours = {**self.timing, **{name: value for name, value in flags.items() if value}}
-        result = {**self.metrics, names.OURS: {name.removeprefix(names.PREFIX): ours[name] for name in ours}}
+        timing = {name.removeprefix(names.PREFIX): value for name, value in self.timing.items()}
+        flags = {name: value for name in FLAGS if (value := getattr(self, name))}
+        result = {**self.metrics, names.OURS: {**timing, **flags}}
         if self.behind is None:  # the loop gives nothing to save, so Tune must not ask for a checkpoint
             result[SHOULD_CHECKPOINT] = False
         return result
@@ -55,13 +53,10 @@ class Report:
     def in_result(cls, result: Mapping[str, Any]) -> Report:
         """Return the report in a result of Tune's, flat or not."""
         flat = flatten_dict(dict(result))
-        flags = (names.BEHIND, names.STARTS_OVER, names.ENDS_ITSELF, names.NEW_WORKERS)
         ours = {name: value for name, value in flat.items() if name.startswith(names.PREFIX)}
+        flags = {name: ours.pop(names.PREFIX + name) for name in FLAGS if names.PREFIX + name in ours}
+        if flat.get(SHOULD_CHECKPOINT) is False:
+            flags["behind"] = None
         return cls(
-            metrics={name: value for name, value in flat.items() if names.is_reported(name)},
-            timing={name: value for name, value in ours.items() if name not in flags},
-            behind=None if flat.get(SHOULD_CHECKPOINT) is False else int(ours.get(names.BEHIND, 0)),
-            starts_over=names.STARTS_OVER in ours,
-            ends_itself=names.ENDS_ITSELF in ours,
-            new_workers=str(ours.get(names.NEW_WORKERS, "")),
+            metrics={name: value for name, value in flat.items() if names.is_reported(name)}, timing=ours, **flags
         )

@@ -12,7 +12,7 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.announcer import Announcer
 from gaudi_tune.on_ray.checkpoint_cleanup import CheckpointCleanup
 from gaudi_tune.on_ray.conclusion import Conclusion
-from gaudi_tune.on_ray.ending import EarlyEnd
+from gaudi_tune.on_ray.ending import EarlyEnd, SearchErrors
 from gaudi_tune.on_ray.given.ray_scheduler import RayScheduler, ray_scheduler_of
 from gaudi_tune.on_ray.given.ray_search import source_of
 from gaudi_tune.on_ray.given.user_callback import UserCallback
@@ -20,7 +20,6 @@ from gaudi_tune.on_ray.given.user_stop import UserStop
 from gaudi_tune.on_ray.leaving import Leaving
 from gaudi_tune.on_ray.reports import Reports
 from gaudi_tune.on_ray.scheduler import SweepScheduler
-from gaudi_tune.on_ray.search_errors import SearchErrors
 from gaudi_tune.on_ray.state_on_disk import StateOnDisk
 from gaudi_tune.on_ray.steering import Steering
 from gaudi_tune.on_ray.sweep_run import SweepRun

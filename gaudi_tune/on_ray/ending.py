@@ -1,4 +1,4 @@
-"""The early end of a sweep, once its trials have saved: a rule, a person or a signal asks for it."""
+"""The early end of a sweep, once its trials have saved: a rule, a person, a signal or a failed search asks for it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 import time
 from collections.abc import Callable, Iterable
 
+from gaudi_tune.base.errors import SweepError, place_of, users_error
+from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.on_ray.signals import Signals
 from gaudi_tune.sweep.record.events import Ending, EndingWithdrawn, Event, SweepEnding
 from gaudi_tune.sweep.record.sweep_state import SweepState
@@ -80,3 +82,28 @@ class EarlyEnd:
         """Whether a trial has written a checkpoint since the end was asked for, or has nothing to save."""
         trial = self._state.trials[number]
         return trial.safe_since >= self._request_time or (bool(trial.metrics) and trial.to_save is None)
+
+
+class SearchErrors:
+    """Takes an error of what the user gave for the search. The sweep ends in good order, and raises it at its end."""
+
+    def __init__(self, objects: GivenObjects, end_sweep: Callable[[Ending], object]) -> None:
+        """Begin without an error."""
+        self._objects, self._end_sweep = objects, end_sweep
+        self.error: SweepError | None = None
+        """The error that has ended the sweep; None if there was none."""
+
+    def take(self, error: BaseException) -> None:
+        """End the sweep for an error of the user's sampler, search algorithm or space, and raise any other."""
+        for word, item in (("search_alg", self._objects.search_alg), ("sampler", self._objects.sampler)):
+            if item is not None:
+                name = f"{word}={type(item).__name__}"
+                break
+        else:
+            if not place_of(error):
+                raise error
+            name = "the function of the search space"
+        why = f"{name} failed: {users_error(error)}; correct it and resume the sweep, which has lost nothing"
+        self.error = SweepError(why)
+        self.error.__cause__ = error
+        self._end_sweep(Ending(why, status=1))

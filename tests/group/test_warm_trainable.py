@@ -186,9 +186,9 @@ def test_a_loop_that_never_asks_for_its_checkpoint_begins_anew_and_is_said_to(
     trainable.restore(saved)
     result = trained(trainable)
     assert result["epoch"] == 3  # the first two were trained again, and not reported again
-    assert result[names.STARTS_OVER]
+    assert result["gaudi_tune/starts_over"]
     trainable.reset(trial("counting", first=1))
-    assert names.STARTS_OVER not in trained(trainable)
+    assert "gaudi_tune/starts_over" not in trained(trainable)
 
 
 def test_a_checkpoint_that_is_older_than_its_report_is_continued_from_and_no_report_is_made_twice(
@@ -196,7 +196,7 @@ def test_a_checkpoint_that_is_older_than_its_report_is_continued_from_and_no_rep
 ) -> None:
     trainable.reset(trial("writing_now_and_then"))
     results = [trained(trainable) for _ in range(5)]
-    assert [bool(result.get(names.STARTS_OVER)) for result in results] == [True, True, False, False, False]
+    assert [bool(result.get("gaudi_tune/starts_over")) for result in results] == [True, True, False, False, False]
     saved = trainable.save(str(trial_folder / "saved"))  # it has the third epoch
     assert read_seal(Path(saved.checkpoint.path)) == Seal(5, behind=2)
     assert saved.metrics["trained"] == 3, "Ray's own results have the metrics of the report that came with it"

@@ -16,7 +16,6 @@ import tempfile
 
 import ray
 
-from gaudi_tune.base import names
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.on_ray.local_ray import ENVIRONMENT
 from tests.tools.leaks import ways
@@ -40,7 +39,7 @@ def try_ways(actor: Actor, chosen: list[str]) -> dict[str, str]:
             outcomes[name] = ways.CLEAN
         mark = "" if outcomes[name] == expected()[name] else f"  EXPECTED {expected()[name]}"
         details = f"  ({new[name]} -> {found[name]})" if mark else ""
-        details += f"  [{found[names.NEW_WORKERS]}]" if names.NEW_WORKERS in found else ""
+        details += f"  [{found['gaudi_tune/new_workers']}]" if "gaudi_tune/new_workers" in found else ""
         print(f"{outcomes[name]:<12} {name}{mark}{details}", flush=True)
     return outcomes
 

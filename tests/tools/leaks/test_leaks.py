@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from gaudi_tune.base.names import NEW_WORKERS
 from gaudi_tune.define.options import PROJECT_ROOT
 from tests.tools.leaks import ways
 from tests.tools.leaks.actor import Actor
@@ -79,4 +78,4 @@ def test_a_trial_after_many_changes_trains_to_the_same_bits_on_the_same_workers(
         "no new workers were needed"
     )
     assert once["worker_pid"] != again["worker_pid"]
-    assert "the name is registered already" in once[NEW_WORKERS]
+    assert "the name is registered already" in once["gaudi_tune/new_workers"]
