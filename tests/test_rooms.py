@@ -30,7 +30,7 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
     "cli": 888,
     "on_ray": 2696,
-    "plan": 1021,
+    "plan": 1022,
     "sweep.policies": 733,
     "sweep.search": 1161,
     "show": 3306,
@@ -39,12 +39,12 @@ BUDGETS = {
     "group": 1853,
     "integrations": 156,
     "data": 1752,
-    "storage": 437,
+    "storage": 438,
     "recipes": 1233,
     "training": 666,
     "devices": 1018,
     "base": 542,
-    "private": 1247,
+    "private": 1251,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""

@@ -77,7 +77,9 @@ def check_pickled(plan: Plan) -> None:
         with redirect_stdout(sys.stdout), redirect_stderr(sys.stderr):
             can_be_sent, failures = inspect_serializability(value, name=field, print_file=io.StringIO())
         if not can_be_sent:
-            paths = sorted(f"{' -> '.join(map(str, part.path))} is a {type(part.obj).__name__}" for part in failures)
+            # Ray 2.53 names the last step of a path alone.
+            ways = [(getattr(part, "path", None) or (field, part.name), part.obj) for part in failures]
+            paths = sorted(f"{' -> '.join(map(str, way))} is a {type(object_).__name__}" for way, object_ in ways)
             raise SweepError(
                 f"{field} cannot be sent to a worker: {'; '.join(paths)}. Make it inside the train loop, or in a "
                 f"module of yours that the train loop imports"

@@ -285,6 +285,12 @@ def new_trainable(kind: type[tune.Trainable], config: dict[str, Any], folder: Pa
         def _setup_logdir(self) -> None:
             self._logdir = str(folder)
 
+        def _create_logger(self, *_: Any) -> None:  # what Ray 2.53 calls in its place, with loggers that want Tune
+            from ray.tune.logger import NoopLogger
+
+            self._setup_logdir()
+            self._result_logger = NoopLogger({}, self._logdir)
+
     InFolder.__name__ = kind.__name__
     info = SimpleNamespace(trial_id=folder.name, trial_name=folder.name, trial_resources=None)
     trainable: tune.Trainable = InFolder({**config, TRIAL_INFO: info})

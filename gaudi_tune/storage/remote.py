@@ -69,7 +69,7 @@ class Remote:
         Raises:
             SweepError: The address cannot be read.
         """
-        from pyarrow import fs  # it takes a moment, and most commands have no storage
+        from pyarrow import __version__, fs  # it takes a moment, and most commands have no storage
 
         self.address, self._option, self._arrow = address, option, fs
         self._scheme, _, path = address.partition("://")
@@ -83,8 +83,9 @@ class Remote:
                 f"{option} {self._scheme}://...: the address has a password, which would be printed and written to "
                 f"files; leave it out, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or use ~/.aws/credentials"
             )
-        # A small object takes one request, not three, if it is known to be small when the first is made.
-        faster = ("&" if "?" in address else "?") + "allow_delayed_open=true" if self._scheme == "s3" else ""
+        # A small object takes one request, not three, if it is known to be small when the first is made (Arrow 21).
+        knows = self._scheme == "s3" and int(__version__.split(".")[0]) >= 21
+        faster = ("&" if "?" in address else "?") + "allow_delayed_open=true" if knows else ""
         try:
             base, self._root = fs.FileSystem.from_uri(address + faster)
         except (ValueError, OSError) as error:

@@ -326,13 +326,13 @@ def test_a_function_that_is_wrong_is_refused(function: Callable[[Any], Any], mes
 
 def test_values_of_numpy_are_those_of_python() -> None:
     def function(trial: Any) -> dict[str, Any]:
-        trial.suggest_categorical("lr", np.logspace(-2, -1, 2), prior=np.float64(0.1))
+        trial.suggest_categorical("lr", np.array([0.01, 0.1]), prior=np.float64(0.1))
         trial.suggest_categorical("width", list(np.arange(1, 3)))
         trial.suggest_categorical("bias", np.array([True, False]))
         return {"layers": np.int64(3), "name": np.str_("a"), "norm": np.bool_(True)}
 
     mapping = {
-        "lr": WithPrior(tune.choice(np.logspace(-2, -1, 2)), prior=np.float64(0.1)),
+        "lr": WithPrior(tune.choice(np.array([0.01, 0.1])), prior=np.float64(0.1)),
         "width": tune.choice(list(np.arange(1, 3))),
         "bias": tune.choice(np.array([True, False])),
         **{"layers": np.int64(3), "name": np.str_("a"), "norm": np.bool_(True)},

@@ -346,8 +346,8 @@ class Groups:
         actor.begin(actor.config, saved.metrics[names.EPOCH])
         self._answer(SAVE_S, actor, True)
 
-    def _do_reset(self, actor: TrialActor, config: dict[str, Any], storage: Any) -> None:
-        actor.storage = storage
+    def _do_reset(self, actor: TrialActor, config: dict[str, Any], *given: Any) -> None:
+        actor.storage = given[-1]  # before it, Ray 2.53 gives what makes a logger
         actor.begin(config)
         self._answer(RESET_S, actor, True)
 

@@ -235,8 +235,8 @@ class RealActors(Groups):
         actor.begin(actor.config, saved.metrics["training_iteration"])
         self._call(0.2, actor, lambda: actor.trainable.restore(saved))  # type: ignore[attr-defined]
 
-    def _do_reset(self, actor: TrialActor, config: dict[str, Any], storage: Any, **more: Any) -> None:
-        actor.storage = storage
+    def _do_reset(self, actor: TrialActor, config: dict[str, Any], *given: Any) -> None:
+        actor.storage = storage = given[-1]
         actor.begin(config)
         self._call(0.1, actor, lambda: actor.trainable.reset(dict(config), storage=storage))  # type: ignore[attr-defined]
 
