@@ -32,7 +32,7 @@ BUDGETS = {
     "on_ray": 2696,
     "plan": 1022,
     "sweep.policies": 733,
-    "sweep.search": 1161,
+    "sweep.search": 1166,
     "show": 3306,
     "sweep.record": 1301,
     "define": 1427,

@@ -7,15 +7,18 @@ from typing import Any
 import optuna
 import pytest
 from optuna.trial import TrialState
+from ray import tune
 
 from gaudi_tune.base import names
 from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.private.optuna import study_attributes
 from gaudi_tune.sweep.search.proposer import LIMITS
-from gaudi_tune.sweep.search.sampler_view import SamplerView, TrialLimits, ran_out_of_memory
+from gaudi_tune.sweep.search.sampler_view import OF_THE_LOOP, SamplerView, TrialLimits, ran_out_of_memory
 from gaudi_tune.sweep.search.samplers import make_sampler
 from tests.helpers.searchers import ERROR, end, proposal, report, searcher_in, seen, states, told, train, trials
+
+LOST = Failure(FailureKind.LOST, "its node is gone")
 
 
 @pytest.mark.parametrize(("budget", "seconds_each"), [(Budget(epochs=3), 1.5), (Budget(epochs=3, seconds=60), None)])
@@ -43,14 +46,14 @@ def test_the_sampler_sees_running_and_stopped_trials_with_their_best_so_far(tmp_
     assert [trial.intermediate_values for trial in seen(proposer)] == [{1: 0.5, 2: 0.9, 3: 0.8}, {1: 0.5}, {1: 0.2}, {}]
 
 
-def test_a_diverged_trial_counts_as_the_worst_and_a_failed_one_not_at_all(tmp_path: Path) -> None:
+def test_a_diverged_trial_counts_as_the_worst_and_one_that_lost_its_workers_not_at_all(tmp_path: Path) -> None:
     proposer = searcher_in(tmp_path)
     for name in "abc":
         proposer.propose(name)
     train(proposer, "a", 0.1, 0.2, 0.3)
     report(proposer, "b", {"score": 0.9, "epoch": 1})
     end(proposer, "b", {"score": 0.9, "train_loss": math.nan, "epoch": 2})
-    end(proposer, "c", failure=ERROR)
+    end(proposer, "c", failure=LOST)
     assert told(proposer)[1:] == [(TrialState.COMPLETE, pytest.approx(0.3)), (TrialState.FAIL, None)]
     assert seen(proposer)[1].intermediate_values == {}, "it got nowhere"
     assert trials(proposer)[1].user_attrs["failure"].startswith("diverged: train_loss is nan")
@@ -64,7 +67,7 @@ def test_only_the_kind_of_a_failure_decides_what_the_sampler_sees(kind: FailureK
         proposer.propose(name)
     train(proposer, "a", 0.1, 0.2, 0.3)
     end(proposer, "b", failure=Failure(kind, text))
-    counts_as_worst = kind in (FailureKind.DIVERGED, FailureKind.OUT_OF_MEMORY)
+    counts_as_worst = kind in (FailureKind.DIVERGED, FailureKind.OUT_OF_MEMORY, *OF_THE_LOOP)
     expected = (TrialState.COMPLETE, pytest.approx(0.3)) if counts_as_worst else (TrialState.FAIL, None)
     assert told(proposer)[1] == expected
     assert ran_out_of_memory(trials(proposer)[1]) is (kind == FailureKind.OUT_OF_MEMORY)
@@ -73,10 +76,26 @@ def test_only_the_kind_of_a_failure_decides_what_the_sampler_sees(kind: FailureK
 
 def test_a_trial_that_fails_after_reports_tells_the_sampler_nothing(tmp_path: Path) -> None:
     proposer = searcher_in(tmp_path)
-    proposer.propose("a")
-    train(proposer, "a", 0.9)
-    end(proposer, "a", failure=ERROR)
-    assert told(proposer) == [(TrialState.FAIL, None)]
+    for name in "ab":
+        proposer.propose(name)
+    train(proposer, "a", 0.3)
+    report(proposer, "b", {"score": 0.9, "epoch": 1})
+    end(proposer, "b", failure=ERROR)
+    assert told(proposer)[1] == (TrialState.FAIL, None)
+
+
+def test_a_region_in_which_every_trial_raises_is_left(tmp_path: Path) -> None:
+    """What is best lies in it. Of 30 trials, 20 were lost there when such trials told the sampler nothing."""
+    space = {"lr": tune.loguniform(1e-4, 1e-1), "dropout": tune.uniform(0.0, 1.0)}
+    proposer, failed = searcher_in(tmp_path, space, baseline={}, sampler="gp"), 0
+    for number in range(30):
+        config, name = proposal(proposer, str(number)), str(number)
+        if config["lr"] > 0.03:
+            failed += 1
+            end(proposer, name, failure=ERROR)
+        else:
+            train(proposer, name, config["lr"])
+    assert failed <= 10
 
 
 def test_the_samplers_trials_are_as_if_made_anew(tmp_path: Path) -> None:
@@ -121,7 +140,7 @@ def test_a_sampler_sees_the_best_of_many_trials_some_others_and_the_running_ones
     assert values != ranked[:20]
     assert model.best_trial.values == values[:1]
     assert set(model.ask(proposer._space.study_ranges).params) == set(every[0].params)
-    end(proposer, "has not reported 0", failure=ERROR)
+    end(proposer, "has not reported 0", failure=LOST)
     few = view.study_for(make_sampler(sampler, 0), limits=TrialLimits(best=30, sampled=30))
     assert few.ask().number == 63, "a space may go by the number, so where there are few, no trial is left out"
 
