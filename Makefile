@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 ON_GAUDI := $(shell $(PYTHON) -c "import importlib.util; print(importlib.util.find_spec('habana_frameworks') is not None)" 2>/dev/null)
 
-.PHONY: help setup demo demo-hpu examples check test test-shared-ray test-own-rays test-servers test-processes services test-quick-sweep test-quick-rest lint audit docs ui server benchmarks scoreboard faults versions constraints clean
+.PHONY: help setup demo demo-hpu examples check test test-shared-ray test-own-rays test-own-rays-rest test-servers test-processes services test-quick-sweep test-quick-rest lint audit docs ui server benchmarks scoreboard faults versions constraints clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,7 +25,7 @@ check: $(READY) ## Check style and types, and run the tests that start no proces
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint test-quick-sweep test-quick-rest
 
 test: services $(READY) ## Run all tests; installs PostgreSQL, Chromium and a C++ compiler if they are missing
-	$(MAKE) --no-print-directory --jobs=4 test-shared-ray test-processes test-own-rays test-servers test-quick-rest test-quick-sweep
+	$(MAKE) --no-print-directory --jobs=4 test-shared-ray test-own-rays test-servers test-own-rays-rest test-processes test-quick-rest test-quick-sweep
 
 lint: $(READY) ## Check style, names and types
 	$(BIN)/ruff check .
@@ -33,18 +33,19 @@ lint: $(READY) ## Check style, names and types
 	$(BIN)/python -m tests.tools.style
 	$(BIN)/mypy
 
-# Parts of the tests, four at a time, the longest first: those that share a Ray; those that start a Ray of their own, a
-# server, a browser or another process, in three parts by their folders; and the quick ones. Ray and servers wait a lot: more
-# parts run than there are cores. Only "test" asks for the services: a part that waited for them would let a short one begin before it.
-STARTS := "own_ray or (processes and not workers)"
+# Parts of the tests, four at a time, the longest first: those that share a Ray, those that start their own, those that
+# start servers, browsers and other processes, and the quick ones. Ray and servers wait a lot: more parts run than there are cores.
+# Only "test" asks for the services: a part that waited for them would let a short one begin before it.
 test-shared-ray: $(READY)
 	$(BIN)/python -m pytest -m "workers and not own_ray"
 test-own-rays: $(READY)
-	$(BIN)/python -m pytest -m $(STARTS) tests/on_ray tests/plan
+	$(BIN)/python -m pytest -m own_ray tests/on_ray tests/plan
+test-own-rays-rest: $(READY)
+	$(BIN)/python -m pytest -m own_ray --ignore=tests/on_ray --ignore=tests/plan
 test-servers: $(READY)
-	$(BIN)/python -m pytest -m $(STARTS) tests/show tests/devices tests/private
+	$(BIN)/python -m pytest -m "processes and not workers and not own_ray" tests/show tests/devices tests/private
 test-processes: $(READY)
-	$(BIN)/python -m pytest -m $(STARTS) $(addprefix --ignore=tests/,on_ray plan show devices private)
+	$(BIN)/python -m pytest -m "processes and not workers and not own_ray" --ignore=tests/show --ignore=tests/devices --ignore=tests/private
 services:
 	tests/helpers/install_services.sh
 test-quick-sweep: $(READY)

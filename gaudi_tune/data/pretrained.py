@@ -97,11 +97,10 @@ def positions(config: PreTrainedConfig) -> int | None:
     names is the length that they were trained on.
     """
     count: int | None = getattr(config, "max_position_embeddings", None)
-    of_rope = ("rope_parameters", "rope_theta", "global_rope_theta")  # the last two are those of transformers 4
-    rotates = (
-        any(getattr(config, name, None) for name in of_rope)
-        or getattr(config, "position_embedding_type", "") == "rotary"
-    )
+    # The names of transformers 4; ESM has one of them, and says beside it which kind of positions it has.
+    has_angles = any(getattr(config, name, None) for name in ("rope_theta", "global_rope_theta"))
+    kind = getattr(config, "position_embedding_type", "rotary" if has_angles else "")
+    rotates = getattr(config, "rope_parameters", None) or kind == "rotary"
     only_distances = not getattr(config, "position_biased_input", True) or getattr(config, "alibi", False)
     if rotates or only_distances or (count is not None and count < 1):  # XLNet has -1
         return None
