@@ -152,7 +152,7 @@ def _prepare(config: ChatConfig, folder: Path) -> None:
         about["longest"][split] = max(len(ids) for ids, _ in texts)
         about["sizes"][split] = len(texts if samples is None else samples)
         about["tokens"][split], about["answer_tokens"][split] = write_texts(folder, split, texts, samples)
-    # Families have names of their own for these, which the attributes know.
+    # Each family calls these by other names in its file, and by these as attributes.
     sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads")
     named_sizes = {name: getattr(model, name) for name in sizes if hasattr(model, name)}
     about |= {"model": {**model.to_dict(), **named_sizes}, "parameters": parameters, "notes": notes}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 from unicodedata import normalize
 
@@ -80,7 +80,8 @@ def divided(
     if not parts.get("train"):
         raise ValueError("there is nothing to train on; give a split or file 'train' with rows")
     notes: list[str] = []
-    share, class_of = (" of each class", class_of) if class_of else ("", lambda row: 0)
+    has_classes, share = class_of is not None, " of each class" if class_of else ""
+    class_of = class_of or (lambda row: 0)
     validation = next((name for name in VALIDATION_PARTS if name in parts), None)
     train, val = parts["train"], parts[validation] if validation is not None else ()
     if validation is None:
@@ -100,9 +101,12 @@ def divided(
         splits["test"] = [val[row] for row in rows_of("test", classes)]
         notes.append(f"half of the validation {kind} are held out for the confirmation")
     different = {split: [compared(row.text) for row in rows] for split, rows in splits.items()}
-    pairs = [pair for split in splits for pair in zip(different[split], splits[split], strict=True)]
-    labelled = [(sample, str(class_of(row))) for sample, row in pairs]
-    return splits, [*notes, *shared_samples(different, kind), *several_classes(labelled, kind)]
+    notes += shared_samples(different, kind)
+    if has_classes:
+        notes += several_classes(
+            different, {split: [str(class_of(row)) for row in splits[split]] for split in splits}, kind
+        )
+    return splits, notes
 
 
 def compared(text: str) -> str:
@@ -122,15 +126,18 @@ def shared_samples(splits: Mapping[Any, Sequence[Hashable]], kind: str) -> Itera
             yield f"{common} of {len(splits[split])} {kind} of {split} are the same as {kind} of {other}"
 
 
-def several_classes(samples: Iterable[tuple[Hashable, str]], kind: str) -> Iterator[str]:
-    """Yield a remark if equal samples, each given with its class, are of several classes.
+def several_classes(
+    samples: Mapping[Any, Sequence[Hashable]], labels: Mapping[Any, Sequence[str]], kind: str
+) -> Iterator[str]:
+    """Yield a remark if equal samples, in whichever splits, are of several classes.
 
-    >>> [*several_classes([("a", "cat"), ("b", "dog"), ("a", "dog")], "images")]
+    >>> [*several_classes({"train": "ab", "val": "a"}, {"train": ["cat", "dog"], "val": ["dog"]}, "images")]
     ['equal images are of several classes: 1, the first of cat and dog']
     """
     classes: dict[Hashable, dict[str, None]] = defaultdict(dict)
-    for sample, label in samples:
-        classes[sample][label] = None
-    if conflicts := [labels for labels in classes.values() if len(labels) > 1]:
+    for split in samples:
+        for sample, label in zip(samples[split], labels[split], strict=True):
+            classes[sample][label] = None
+    if conflicts := [found for found in classes.values() if len(found) > 1]:
         words = " and ".join(map(shown, conflicts[0]))
         yield f"equal {kind} are of several classes: {len(conflicts)}, the first of {words}"

@@ -84,9 +84,9 @@ def list_images(root: Path) -> ImageList:
     _check(root, validation, listed)
     splits = {"train": listed.train, "val": listed.val, "test": listed.test}
     contents = _contents(root, splits)
-    pairs = [pair for split in splits for pair in zip(contents[split], splits[split], strict=True)]
+    labels = {split: [label for _, label in entries] for split, entries in splits.items()}
     listed.notes += shared_samples(contents, "images")
-    listed.notes += several_classes([(content, label) for content, (_, label) in pairs], "images")
+    listed.notes += several_classes(contents, labels, "images")
     return listed
 
 

@@ -74,7 +74,7 @@ def suggestion(metric: str) -> str:
 
     def corrected(word: re.Match[str]) -> str:
         # Inaccuracy is no accuracy that is misspelt.
-        candidates = [known for known in VOCABULARY if known not in word[0] or known == word[0]]
+        candidates = [entry for entry in VOCABULARY if entry not in word[0] or entry == word[0]]
         return next(iter(get_close_matches(word[0], candidates, n=1, cutoff=0.8)), word[0])
 
     name = re.sub(r"[^\W\d_]{3,}", corrected, metric)

@@ -33,7 +33,7 @@ from gaudi_tune.data.packed_texts import IGNORED
 from gaudi_tune.training import keep as kept
 from search_spaces.llm import SAMPLE_BASELINE
 from tests.helpers.sessions import reports_of
-from trainables import llm
+from trainables import llm, llm_adapter
 from trainables.llm import LlmConfig, _token_losses, check, load_model, predictor
 from trainables.llm_memory import memory_need
 
@@ -239,14 +239,14 @@ def test_a_model_that_mixes_packed_conversations_is_refused() -> None:
         )
     )
     with pytest.raises(ValueError, match=r"in a model of the type opt, conversations of a sample see each other"):
-        llm._check_packing(model.eval())
+        llm_adapter.check_packing(model.eval())
 
 
 def test_layers_of_attention_are_no_others() -> None:
     """GPT-2 has a c_proj in its attention and another in its MLP."""
     model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=10))
     for target, layers in (("attention", ["attn.c_attn", "attn.c_proj"]), ("mlp", ["mlp.c_fc", "mlp.c_proj"])):
-        adapted = get_peft_model(deepcopy(model), LoraConfig(target_modules=llm._targets(model, target)))
+        adapted = get_peft_model(deepcopy(model), LoraConfig(target_modules=llm_adapter.layers_to_adapt(model, target)))
         names_of_adapted = {name.rpartition(".h.0.")[2] for name, _ in adapted.named_modules() if "lora_A" in name}
         assert sorted({name.partition(".lora")[0] for name in names_of_adapted}) == layers
 
@@ -263,7 +263,7 @@ def test_a_template_is_found_from_another_folder(
 def test_a_packed_conversation_does_not_see_the_others(configure: Configure) -> None:
     sizes = {"train_samples": 24, "val_samples": 8, "max_length": 128}
     alone, packed = configure(packing=False, padded_lengths=1, **sizes), configure(packing=True, **sizes)
-    model = llm._with_adapter(alone).eval()
+    model = llm_adapter.with_adapter(alone).eval()
     sums = []
     for config in (alone, packed):
         samples = chat_data(config).split("train", config)
@@ -319,13 +319,13 @@ def test_the_base_is_loaded_once_and_no_trial_changes_it(
     sample: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads: list[str] = []
-    load = llm._base
+    load = llm_adapter.load_base
 
     def noted(*source: Any) -> Any:
         loads.append(source[0])
         return load(*source)
 
-    monkeypatch.setattr(llm, "_base", noted)
+    monkeypatch.setattr(llm_adapter, "load_base", noted)
     monkeypatch.setattr(kept, "_entries", {})
     small = {**sample, "train_samples": 24, "val_samples": 8}
     first = reports_of(llm.train_loop, small)
@@ -354,7 +354,7 @@ def test_memory_is_what_torch_keeps_for_the_backward_pass(changes: dict[str, Any
     assert sum(parameter.numel() for parameter in base.parameters()) == need.parameters
     if options.get("checkpointing"):
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    modules = llm._targets(base, options.get("target", "all"))
+    modules = llm_adapter.layers_to_adapt(base, options.get("target", "all"))
     dropout = 0.1 if options.get("dropout") else 0.0
     model = get_peft_model(base, LoraConfig(r=options["rank"], target_modules=modules, lora_dropout=dropout)).train()
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

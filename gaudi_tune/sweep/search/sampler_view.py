@@ -41,17 +41,21 @@ class TrialLimits(NamedTuple):
     """How many of the rest, drawn at random."""
 
 
-OF_THE_LOOP = (FailureKind.LOOP_ERROR, FailureKind.UNUSABLE_REPORT, FailureKind.NO_VALUE, FailureKind.CONFIG_ERROR)
-"""Failures of the train loop. Before a trial's first report they mean that its configuration cannot be trained."""
+OF_THE_CONFIGURATION = (
+    FailureKind.DIVERGED, FailureKind.OUT_OF_MEMORY, FailureKind.LOOP_ERROR, FailureKind.UNUSABLE_REPORT,
+    FailureKind.NO_VALUE, FailureKind.CONFIG_ERROR,
+)  # fmt: skip
+"""Failures that come from training with a configuration. A loop may raise an error where its loss is NaN: it has
+diverged, too."""
 
 
 class SamplerView:
     """Makes the study that a sampler sees from the study of the sweep, and keeps it up from proposal to proposal.
 
     A trial that has reported is complete there, with its best value so far. Optuna alone would count running trials as
-    bad, the promising ones for longest. A trial that has not reported is running. A trial that diverged, did not fit
-    into the device's memory, or raised an error before its first report has the worst value of all, so that the sampler
-    keeps away from it. Any other failed trial has no value: it may have been good until then, or its workers were lost.
+    bad, the promising ones for longest. A trial that has not reported is running. One that failed in its training
+    (:data:`OF_THE_CONFIGURATION`) has the worst value of all, so that the sampler keeps away from it. Any other failed
+    trial, such as one that lost its workers, has no value.
     """
 
     def __init__(self, study: optuna.Study, objectives: Sequence[Objective]) -> None:
@@ -142,7 +146,7 @@ class SamplerView:
             self._unfinished.add(number)
         if ran_out_of_memory(trial):
             self.out_of_memory.add(number)
-        if _is_hopeless(trial):
+        if _failed_with(trial, *OF_THE_CONFIGURATION):
             self._hopeless[number] = []
 
 
@@ -160,18 +164,11 @@ def best_point(trial: FrozenTrial, objectives: Sequence[Objective]) -> list[floa
 
 def ran_out_of_memory(trial: FrozenTrial) -> bool:
     """Whether a trial failed because the device's memory was full."""
-    return _failed_with(FailureKind.OUT_OF_MEMORY, trial)
+    return _failed_with(trial, FailureKind.OUT_OF_MEMORY)
 
 
-def _is_hopeless(trial: FrozenTrial) -> bool:
-    """Whether a trial has failed in a way that its configuration is to blame for."""
-    if any(_failed_with(kind, trial) for kind in (FailureKind.DIVERGED, FailureKind.OUT_OF_MEMORY)):
-        return True
-    return not trial.intermediate_values and any(_failed_with(kind, trial) for kind in OF_THE_LOOP)
-
-
-def _failed_with(kind: FailureKind, trial: FrozenTrial) -> bool:
-    return trial.state == TrialState.FAIL and trial.user_attrs.get(ATTR_FAILURE_KIND) == kind.value
+def _failed_with(trial: FrozenTrial, *kinds: FailureKind) -> bool:
+    return trial.state == TrialState.FAIL and trial.user_attrs.get(ATTR_FAILURE_KIND) in kinds
 
 
 def copy_attributes(source: optuna.Study, target: optuna.Study) -> None:

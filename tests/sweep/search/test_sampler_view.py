@@ -14,7 +14,7 @@ from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.private.optuna import study_attributes
 from gaudi_tune.sweep.search.proposer import LIMITS
-from gaudi_tune.sweep.search.sampler_view import OF_THE_LOOP, SamplerView, TrialLimits, ran_out_of_memory
+from gaudi_tune.sweep.search.sampler_view import OF_THE_CONFIGURATION, SamplerView, TrialLimits, ran_out_of_memory
 from gaudi_tune.sweep.search.samplers import make_sampler
 from tests.helpers.searchers import ERROR, end, proposal, report, searcher_in, seen, states, told, train, trials
 
@@ -67,24 +67,27 @@ def test_only_the_kind_of_a_failure_decides_what_the_sampler_sees(kind: FailureK
         proposer.propose(name)
     train(proposer, "a", 0.1, 0.2, 0.3)
     end(proposer, "b", failure=Failure(kind, text))
-    counts_as_worst = kind in (FailureKind.DIVERGED, FailureKind.OUT_OF_MEMORY, *OF_THE_LOOP)
+    counts_as_worst = kind in OF_THE_CONFIGURATION
     expected = (TrialState.COMPLETE, pytest.approx(0.3)) if counts_as_worst else (TrialState.FAIL, None)
     assert told(proposer)[1] == expected
     assert ran_out_of_memory(trials(proposer)[1]) is (kind == FailureKind.OUT_OF_MEMORY)
     assert trials(proposer)[1].user_attrs["failure"] == text
 
 
-def test_a_trial_that_fails_after_reports_tells_the_sampler_nothing(tmp_path: Path) -> None:
+def test_a_trial_that_raises_after_reports_counts_as_the_worst_too(tmp_path: Path) -> None:
     proposer = searcher_in(tmp_path)
     for name in "ab":
         proposer.propose(name)
     train(proposer, "a", 0.3)
     report(proposer, "b", {"score": 0.9, "epoch": 1})
     end(proposer, "b", failure=ERROR)
-    assert told(proposer)[1] == (TrialState.FAIL, None)
+    _, (state, value) = told(proposer)
+    assert state == TrialState.COMPLETE
+    assert value == pytest.approx(0.3)
 
 
-def test_a_region_in_which_every_trial_raises_is_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reports", [0, 1])
+def test_a_region_in_which_every_trial_raises_is_left(reports: int, tmp_path: Path) -> None:
     """What is best lies in it. Of 30 trials, 20 were lost there when such trials told the sampler nothing."""
     space = {"lr": tune.loguniform(1e-4, 1e-1), "dropout": tune.uniform(0.0, 1.0)}
     proposer, failed = searcher_in(tmp_path, space, baseline={}, sampler="gp"), 0
@@ -92,6 +95,7 @@ def test_a_region_in_which_every_trial_raises_is_left(tmp_path: Path) -> None:
         config, name = proposal(proposer, str(number)), str(number)
         if config["lr"] > 0.03:
             failed += 1
+            train(proposer, name, *[config["lr"]] * reports)
             end(proposer, name, failure=ERROR)
         else:
             train(proposer, name, config["lr"])

@@ -92,5 +92,6 @@ def _perturb(value: float, range_: BaseDistribution, generator: np.random.Genera
     elif range_.log:
         new_value = math.exp(generator.uniform(math.log(range_.low), math.log(range_.high)))
     else:
-        new_value = generator.uniform(range_.low, range_.high)
+        half = (range_.step or 0.0) / 2  # the ends of a range with steps are as likely as the others
+        new_value = generator.uniform(range_.low - half, range_.high + half)
     return float(nearest(range_, new_value))
