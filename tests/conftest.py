@@ -27,6 +27,7 @@ from search_spaces.bert import BASELINE
 from tests.helpers.forking_ray import forking_ray
 from tests.helpers.host import Host
 from tests.helpers.team_server import PASSWORDS, TeamServer, sign_in, team_server
+from tests.helpers.webhook import Webhook
 
 STARTERS = {"ray_here": "workers", "team": "processes", "server": "processes"}
 """The marks that fixtures give: that of Ray, of an S3 store, of PostgreSQL, and of MLflow's server."""
@@ -128,6 +129,14 @@ def small_trial(sample: dict[str, Any]) -> dict[str, Any]:
     """A configuration of BERT that learns something in a second."""
     small = {"train_samples": 256, "val_samples": 101, "epochs": 2, "seed": 7}
     return {**sample, **BASELINE, **small, "optimizer": "adamw", "dropout": 0.2, "warmup": 0.1}
+
+
+@pytest.fixture
+def webhook() -> Iterator[Webhook]:
+    """A server that takes messages."""
+    webhook = Webhook()
+    yield webhook
+    webhook.close()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
@@ -208,6 +208,8 @@ class TrackingOptions:
     """Default: $MLFLOW_TRACKING_URI, or a local store."""
     register: Annotated[AnyText | None, shown("NAME"), MAY_CHANGE] = None
     """Register the best model in MLflow under this name."""
+    notify: Annotated[Text | None, shown("URL"), NOT_KEPT] = field(default=None, repr=False)
+    """Webhook to post the end or the failure of the sweep to."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ from gaudi_tune.on_ray.steering import Steering
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.tune_searcher import TuneSearcher
 from gaudi_tune.plan.planner import make_proposer
+from gaudi_tune.show.notify import Notify
 from gaudi_tune.show.pictures.cell import ShowInCell
 from gaudi_tune.show.pictures.page import LivePage
 from gaudi_tune.show.pictures.report import DrawPictures
@@ -134,4 +135,6 @@ def _make_views(plan: Plan, announcer: Announcer, page: LivePage) -> list[View]:
     views: list[View] = [page, ShowProgress(plan), DrawPictures(plan, announcer.tracker_address)]
     if in_notebook():
         views.append(ShowInCell(page))
+    if plan.options.notify is not None:
+        views.append(Notify(plan, plan.options.notify))
     return views

@@ -22,6 +22,7 @@ from gaudi_tune.plan.earlier import add_earlier, read_earlier, resumed_if_begun
 from gaudi_tune.plan.places import check_places
 from gaudi_tune.plan.storage import check_name_is_free, find_storages
 from gaudi_tune.private.surfaces import ANY_VERSION, SURFACES, reason_off, surfaces_off, tested
+from gaudi_tune.show.notify import webhook
 from gaudi_tune.show.trackers.store import tracking_uri
 from gaudi_tune.sweep.record.sweep_file import name_for
 
@@ -52,7 +53,8 @@ def make_plan(
     Raises:
         SweepError: The sweep cannot work. The text names the first rule that it breaks, the value and the fix.
     """
-    options = checked(asdict(options))
+    # Like the tracking address, the webhook is not stored in the sweep's file.
+    options = replace(checked(asdict(options)), notify=webhook(options.notify))
     uri = tracking_uri(options.tracking_uri)
     places = find_storages(options)
     options = resumed_if_begun(places.options)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from numbers import Real
+from statistics import median
 from typing import Any
 
-from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from gaudi_tune.base import names
-from gaudi_tune.base.words import counted, format_choice, last_line
+from gaudi_tune.base.words import counted, format_choice, format_score, format_value, last_line
 from gaudi_tune.define.ranges import words_of
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.confirmation import CONVINCING
-from gaudi_tune.show.early_order import first_rung_too_early
+from gaudi_tune.show.early_order import early_order, score_until
 from gaudi_tune.sweep.record.outcome import failure_of
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
@@ -26,6 +27,16 @@ EDGE = 0.02
 """The share of a range, on its own scale, that counts as its edge."""
 FEW_VALUES = 8
 """Ranges of fewer numbers have no edge that says something: the best is often the highest."""
+CHANCE = 0.01
+"""The probability of chance up to which a choice is said to be behind."""
+MAX_ROWS = 1000
+"""The largest number of validation rows that is seen in the steps of a metric."""
+MIN_VALUES = 4
+"""The fewest different values of a metric in which its steps are seen."""
+MIN_CLOSE = 3
+"""How many of the best trials must lie within one step of the metric before that is said."""
+FLOAT32 = 1e-6
+"""How far a share of rows may be from its fraction: networks compute in float32."""
 LATE = 0.2
 """The last share of a search in which a new best means that it still improved."""
 MIN_SEARCHED = 5
@@ -113,10 +124,13 @@ def next_steps(plan: Plan, state: SweepState, confirmation: Mapping[str, Any] | 
     space, confirmed = plan.experiment.search_space, confirmation or {}
     gain = confirmed.get("gain")
     winner = state.trials[confirmed["rivals"][0]["trial"]] if confirmed.get("rivals") else ranked[0]
-    sentences = [failures, _about_baseline(winner, ranked, state, gain)]
+    sentences = [failures, _about_rows(ranked, state), _about_baseline(winner, ranked, state, gain)]
     sentences += [_about_edge(name, winner, range_) for name, range_ in _ranges_of(space, winner).items()]
-    sentences.append(first_rung_too_early(ranked, state.objective, plan.budget.unit, plan.rungs))
-    sentences.append(_about_end(plan.name, ranked, state))
+    choices = [name for name, ranges in space.ranges.items() if {*map(type, ranges)} == {CategoricalDistribution}]
+    sentences += _about_choices(choices, ranked, state)
+    order = early_order(ranked, state.objective)
+    words = order.in_words(plan.budget.unit, plan.rungs) if order is not None else ""
+    sentences += [words if "--grace" in words else "", _about_end(plan.name, ranked, state)]
     is_settled = gain is None or (gain["confidence"] or 0.0) >= CONVINCING  # if not, the verdict says what would tell
     if not any(sentences) and is_settled and len(ranked) >= MIN_SEARCHED:
         sentences = [f"nothing seen here asks for another search: gaudi-tune export {plan.name} takes the best away"]
@@ -134,6 +148,36 @@ def _about_failures(state: SweepState) -> str:
         f"{len(failures)} of {counted(len(state.searched), 'trial')} failed, {count} of them of the kind "
         f"{kind.value!r} ({last_line(example.text)}): correct that, or take what leads there out of the ranges"
     )
+
+
+def _about_rows(ranked: Sequence[TrialState], state: SweepState) -> str:
+    """Say that the metric counts in steps that are too coarse for the differences between the best trials."""
+    step = step_of(sorted({value for trial in ranked for value in trial.curve.values()})[:MAX_COMPARED])
+    values = [trial.point[0] for trial in ranked]
+    close = [value for value in values if abs(value - values[0]) <= (step or 0.0) + FLOAT32]
+    if step is None or len(close) < MIN_CLOSE:
+        return ""
+    return (
+        f"the {len(close)} best trials differ in {state.objective.name} by at most {format_value(step, 2)}, which is "
+        f"one row of the validation data: more of it, or a finer metric such as a loss, would tell them apart"
+    )
+
+
+def step_of(values: Collection[float]) -> float | None:
+    """Return the step in which a share of rows counts; None if the values are no shares of so few rows.
+
+    >>> step_of({11 / 24, 0.5, 13 / 24, 0.625})
+    0.041666666666666664
+    >>> step_of({0.1234, 0.5432, 0.9876, 0.3141})
+    """
+    steps = []
+    for whole in (1, 100):  # a share, or a percentage
+        shares = [Fraction(value / whole).limit_denominator(MAX_ROWS) for value in values]
+        rows = math.lcm(*(share.denominator for share in shares))
+        exact = all(abs(float(s) - v / whole) <= FLOAT32 for s, v in zip(shares, values, strict=True))
+        if len(values) >= MIN_VALUES and exact and 1 < rows <= MAX_ROWS:
+            steps.append(whole / rows)
+    return max(steps, default=None)
 
 
 def _about_baseline(
@@ -178,6 +222,51 @@ def edge_of(range_: BaseDistribution, value: Any) -> str:
     if share <= EDGE and range_.low != 0:  # what counts from 0, as a rate does, has nothing below
         return "lower"
     return "upper" if share >= 1 - EDGE and range_.high != 1 else ""
+
+
+def _about_choices(choices: Sequence[str], ranked: Sequence[TrialState], state: SweepState) -> Iterator[str]:
+    """Say of each choice that all its trials are too far behind the others for that to be chance.
+
+    The choice of the most trials is named first, and its trials count no more for the others: what one optimizer does
+    is not said of the weight decay that its trials happened to have.
+    """
+    trials = list(ranked)
+    while sentences := list(_choices_behind(choices, trials, state)):
+        group, sentence = max(sentences, key=lambda pair: len(pair[0]))
+        yield sentence
+        trials = [trial for trial in trials if trial not in group]
+
+
+def _choices_behind(
+    choices: Sequence[str], trials: Sequence[TrialState], state: SweepState
+) -> Iterator[tuple[list[TrialState], str]]:
+    """Yield the trials of each choice that are behind most others, and a sentence about it.
+
+    A trial counts with its value at the last step that all of them have reached, so that being stopped costs nothing.
+    If the choice made no difference, any of the trials might as well be those of the choice: that counts the chance
+    that so many others are ahead of all of them (a precedence test; Nelson, 1963), times the choices that are compared.
+    """
+    groups: dict[tuple[str, str], list[TrialState]] = defaultdict(list)
+    for trial in trials:
+        for name in (name for name in choices if name in trial.best_config):
+            groups[name, format_choice(trial.best_config[name])].append(trial)
+    for (name, value), group in groups.items():
+        having = [trial for trial in trials if name in trial.best_config]
+        step = min(max(trial.curve) for trial in having)
+        scores = {trial.number: score_until(trial, step, state.objective) for trial in having}
+        best = max(scores.pop(trial.number) for trial in group)
+        ahead = sum(score > best for score in scores.values())
+        chance = math.comb(len(having) - ahead, len(group)) / math.comb(len(having), len(group))
+        if 2 * ahead > len(scores) and len(groups) * chance <= CHANCE:
+            reached, middle = (format_score(state.objective.score(score)) for score in (best, median(scores.values())))
+            at, unless = "", ""
+            if any(max(trial.curve) > step for trial in having):
+                at, unless = f" at {state.budget.unit} {step}", ", unless it learns late"
+            yield (
+                group,
+                f"{name}={value} was behind in all of its {counted(len(group), 'trial')}: at best {reached}{at}, half "
+                f"of the others beyond {middle}: leave it out{unless}",
+            )
 
 
 def _about_end(name: str, ranked: Sequence[TrialState], state: SweepState) -> str:

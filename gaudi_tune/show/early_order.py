@@ -1,9 +1,10 @@
-"""How well the order of trials at the first rung predicts their later order: was it too early?"""
+"""How well the order of trials at an early report predicts their later order: was the first rung too early?"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,39 +21,61 @@ MAX_STEPS = 60
 """The most steps that are compared, spread evenly."""
 
 
-def first_rung_too_early(trials: Sequence[TrialState], objective: Objective, unit: str, rungs: Sequence[int]) -> str:
-    """Return that the first rung keeps too few of the trials that are best later, and which step would keep more; ""
-    if it keeps enough, no step would, or too few trials got beyond it.
+class EarlyOrder(NamedTuple):
+    """The orders of the trials that have reached a step, before it."""
 
-    The orders are compared at the last step that enough trials have reached. A trial counts at each step with the best
-    that it has reached until then.
+    trials: int
+    """How many have reached it."""
+    until: int
+    """The step, the last one that enough trials have reached."""
+    best: int
+    """How many of them count as the best there."""
+    kept: dict[int, int]
+    """How many of these are among the best at each earlier step."""
+
+    def in_words(self, unit: str, rungs: Sequence[int]) -> str:
+        """Return what the first rung keeps of the later best, and what to do if that is little; "" without rungs."""
+        first = next((rung for rung in rungs if rung in self.kept), None)
+        if first is None:
+            return ""
+        share = self.kept[first] / self.best
+        fact = (
+            f"the first rung, {unit} {first}, keeps {self.kept[first]} of the {self.best} that are best at {unit} "
+            f"{self.until}, of {self.trials} trials that got there ({share:.0%})"
+        )
+        # A step that keeps more than a later one does so by chance.
+        last_poor_step = max((step for step, kept in self.kept.items() if kept / self.best < ENOUGH), default=0)
+        later = next((step for step in self.kept if step > last_poor_step), None)
+        if share >= ENOUGH or later is None:
+            return fact
+        return f"{fact}: lengthen it with --grace {later}"
+
+
+def early_order(trials: Sequence[TrialState], objective: Objective) -> EarlyOrder | None:
+    """Return how the orders at earlier steps agree with the order at the last step that enough trials have reached.
+
+    A trial counts at each step with the best that it has reached until then. None if too few trials got beyond their
+    first report.
     """
     ends = sorted((max(trial.curve) for trial in trials if trial.curve), reverse=True)
-    until = ends[MIN_TRIALS - 1] if len(ends) >= MIN_TRIALS else 0
+    if len(ends) < MIN_TRIALS:
+        return None
+    until = ends[MIN_TRIALS - 1]
     compared = [trial for trial in trials if trial.curve and max(trial.curve) >= until]
-    steps = sorted({step for trial in compared for step in trial.curve if step < until})
-    steps = steps[:: math.ceil(len(steps) / MAX_STEPS) or 1]
-    rung = next((rung for rung in rungs if rung in steps), None)
-    if rung is None:
-        return ""
-    num_best = math.ceil(len(compared) / BEST_SHARE)
-    best = _best(compared, until, objective, num_best)
-    kept = {step: len(best & _best(compared, step, objective, num_best)) for step in steps}
-    # A step that keeps more than a later one does so by chance.
-    last_poor_step = max((step for step, count in kept.items() if count / num_best < ENOUGH), default=0)
-    later = next((step for step in steps if step > last_poor_step), None)
-    if kept[rung] / num_best >= ENOUGH or later is None:
-        return ""
-    return (
-        f"the first rung, {unit} {rung}, keeps {kept[rung]} of the {num_best} that are best at {unit} {until}, of "
-        f"{len(compared)} trials that got there: lengthen it with --grace {later}"
-    )
+    first = max(min(trial.curve) for trial in compared)
+    steps = sorted({step for trial in compared for step in trial.curve if first <= step < until})
+    if not steps:
+        return None
+    best = math.ceil(len(compared) / BEST_SHARE)
+    final = np.array([score_until(trial, until, objective) for trial in compared])
+    leaders, kept = set(np.argsort(-final, kind="stable")[:best].tolist()), {}
+    for step in steps[:: math.ceil(len(steps) / MAX_STEPS)]:
+        early = np.array([score_until(trial, step, objective) for trial in compared])
+        kept[step] = len(leaders & set(np.argsort(-early, kind="stable")[:best].tolist()))
+    return EarlyOrder(len(compared), until, best, kept)
 
 
-def _best(trials: Sequence[TrialState], step: int, objective: Objective, count: int) -> set[int]:
-    """Return the places of the trials that are best up to a step, or at their first report if that came later."""
-    scores = [
-        max(objective.score(value) for at, value in trial.curve.items() if at <= max(step, min(trial.curve)))
-        for trial in trials
-    ]
-    return set(np.argsort(-np.array(scores), kind="stable")[:count].tolist())
+def score_until(trial: TrialState, step: int, objective: Objective) -> float:
+    """Return the best score of a trial up to a step, or at its first report if that came later."""
+    limit = max(step, min(trial.curve))
+    return max(objective.score(value) for at, value in trial.curve.items() if at <= limit)

@@ -8,16 +8,19 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
 
 from gaudi_tune.base.prints import prints_of
 from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.show.notify import VARIABLE
 from gaudi_tune.sweep.record.trial_state import trial_name
+from tests.helpers.webhook import SECRET, Webhook
 
 pytestmark = [pytest.mark.workers, pytest.mark.own_ray]
 HELPER = """
@@ -37,6 +40,7 @@ class Ran(NamedTuple):
     """The folder in which it was started."""
     printed: str
     errors: str
+    messages: list[dict[str, Any]]
     listeners: set[tuple[str, str]]
     """What Ray calls each process that listened, and its address."""
 
@@ -57,8 +61,8 @@ def listeners_of(process: psutil.Process) -> set[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """Run it in an empty folder, with a module beside it, by a program."""
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    """Run it in an empty folder, with a module beside it, by a program that wants messages, too."""
     pages = [(PROJECT_ROOT / page).read_text() for page in ("README.md", "docs/own-model.md")]
     script, same = (re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[0] for page in pages)
     assert script == same
@@ -69,8 +73,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     there, here = tmp_path_factory.mktemp("there"), tmp_path_factory.mktemp("here")
     (there / "my loop.py").write_text(script)
     (there / "helper.py").write_text(HELPER)
-    listeners = set[tuple[str, str]]()
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    webhook, listeners = Webhook(), set[tuple[str, str]]()
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), VARIABLE: webhook.address}
     del environment["MLFLOW_TRACKING_URI"]
     options = "--json --name own --num-samples 2 --epochs 3 --workers-per-trial 2 --device cpu"
     command = [sys.executable, os.path.relpath(there / "my loop.py", here), *options.split()]
@@ -84,7 +88,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
             listeners |= listeners_of(psutil.Process(process.pid))
             time.sleep(0.1)
     assert process.returncode == 0, printed.read_text() + errors.read_text()
-    return Ran(there, here, printed.read_text(), errors.read_text(), listeners)
+    yield Ran(there, here, printed.read_text(), errors.read_text(), webhook.got, listeners)
+    webhook.close()
 
 
 def test_the_ten_lines_run_anywhere(ran: Ran) -> None:
@@ -104,6 +109,9 @@ def test_the_ten_lines_run_anywhere(ran: Ran) -> None:
     assert own_prints.count(own_prints[0]) == 2  # of both workers
     assert json.loads(ran.printed) == summary
     assert "(no baseline)" in ran.errors
+    assert ran.messages[-1]["event"] == "ended"
+    written = [file.read_bytes() for file in ran.here.rglob("*") if file.is_file()]
+    assert not any(SECRET.encode() in text for text in [*written, ran.errors.encode()])
     assert json.loads((folder / "sweep.json").read_text())["script"] == str(ran.there / "my loop.py")
     assert (ran.here / "mlflow" / "store" / "mlflow.db").is_file()
     assert {path.name for path in ran.here.iterdir()} == {"mlflow", "results"}

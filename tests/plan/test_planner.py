@@ -244,6 +244,7 @@ def test_an_unknown_option_names_only_options_that_build_tuner_takes(storage: Pa
         ({"scheduler": "pbtt"}, "--scheduler pbtt: must be 'asha-promote', 'asha', .* or 'fifo'"),
         ({"num_samples": "many"}, "--num-samples many: must be a whole number"),
         ({"objectives": (":min",)}, "metric must be the name of one number .* but got ''"),
+        ({"notify": "http://"}, "a webhook's address begins with https:// or http:// and a host"),
         ({"name": 3}, "--name 3: must be a text"),
         ({"learn_from": {"a", "b"}}, r"--learn-from .*: must be a tuple, such as \('earlier',\)"),
         ({"dry_run": "no"}, "--dry-run no: must be True or False"),

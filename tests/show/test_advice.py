@@ -13,7 +13,7 @@ from gaudi_tune import Experiment, SweepOptions
 from gaudi_tune.base import names
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.plan.planner import make_plan
-from gaudi_tune.show.advice import edge_of, next_steps, without_effect
+from gaudi_tune.show.advice import edge_of, next_steps, step_of, without_effect
 from gaudi_tune.show.summary import summarise
 from tests.helpers.fed_state import Fed
 
@@ -114,6 +114,48 @@ def test_a_baseline_that_wins_is_named(storage: Any) -> None:
     assert advice(fed, storage) == [
         "the baseline is the best of 5 trials: search nearer to it, with more trials, or keep it"
     ]
+
+
+def test_a_branch_that_never_led_is_named_and_a_stopped_trial_counts_at_its_step(storage: Any) -> None:
+    fed = Fed(trials=20)
+    for number in range(1, 12):
+        kind = "sgd" if number % 2 else "adamw"
+        good = number % 2 == 0
+        curve = [0.51234, 0.7, 0.9 - number / 1e5] if good else [0.123 + number / 1e3]
+        fed.trial(number, *curve, outcome="finished" if good else "stopped early", **{**X, "kind": kind})
+        if number == 10:
+            assert advice(fed, storage) == NOTHING, "four others ahead of five: 2 times 1 in 126"
+    (sentence,) = advice(fed, storage)
+    assert sentence == (
+        "kind=sgd was behind in all of its 6 trials: at best 0.1340 at epoch 1, half of the others beyond 0.5123: "
+        "leave it out, unless it learns late"
+    )
+    for number in range(12, 16):  # as good at the same step
+        fed.trial(number, 0.6, outcome="stopped early", **{**X, "kind": "sgd"})
+    assert advice(fed, storage) == NOTHING
+
+
+def test_what_one_choice_does_is_not_said_of_another_that_its_trials_had(storage: Any) -> None:
+    fed = Fed(trials=20)
+    for number in range(1, 12):
+        kind = "sgd" if number % 2 else "adamw"
+        values = {**X, "kind": kind, "decay": 0.0 if number < 9 and kind == "sgd" else 0.1}
+        fed.trial(number, (0.6 if kind == "adamw" else 0.1) - number / 1e3 + 1e-7, **values)
+    (sentence,) = advice(fed, storage)
+    assert sentence.startswith("kind=sgd was behind in all of its 6 trials: at best 0.0990, half"), (
+        "the 4 of decay=0.0 are among them"
+    )
+
+
+def test_a_row_that_outweighs_the_differences_is_named(storage: Any) -> None:
+    assert step_of({k / 24 for k in (11, 12, 13, 15)}) == pytest.approx(1 / 24)
+    assert step_of({100 * k / 24 for k in (11, 12, 13, 15)}) == pytest.approx(100 / 24)
+    assert step_of({0.1234567, 0.5432, 0.9876, 0.3141}) is None
+    fed = Fed()
+    for number, rows in enumerate((14, 15, 15, 14, 11, 10, 9), start=1):
+        fed.trial(number, rows / 24, **X)
+    (sentence,) = advice(fed, storage)
+    assert sentence.startswith("the 4 best trials differ in score by at most 0.042, which is one row of the validation")
 
 
 def test_a_late_best_is_named_and_all_of_it_is_in_the_summary(storage: Any) -> None:

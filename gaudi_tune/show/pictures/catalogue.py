@@ -50,6 +50,16 @@ PICTURES = {
         "How much of the trials' ranking each explains, by a random forest; the shares add up to 1. {remark}A trial "
         "that was stopped is compared where it stopped, and one that diverged ranks last.",
     ),
+    "path": (
+        "From the baseline to the winner",
+        "One change after another, the most promising first, as the forest predicts it; nothing was trained for this. "
+        "{remark}The bars span eight in ten of its trees.",
+    ),
+    "rungs": (
+        "Early and later order",
+        "How well the order of the trials at an early report predicts their later order. {remark}By chance it would "
+        "keep a third of the best.",
+    ),
     "timeline": (
         "What each device did",
         "A lane is a device, a block a trial with its number; pale while workers start. {shares}.",

@@ -6,7 +6,7 @@ Each public function draws the picture of its name, or returns None if the pictu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -20,6 +20,7 @@ from plotly.subplots import make_subplots
 from gaudi_tune.base.words import format_params, format_score, format_value
 from gaudi_tune.define.objective import Objective, bounds_of
 from gaudi_tune.show.confirmation import PLUS_MINUS
+from gaudi_tune.show.early_order import early_order
 from gaudi_tune.show.pictures.shown_trial import ShownTrial
 from gaudi_tune.show.pictures.surrogate import NothingToDrawError, range_of
 from gaudi_tune.show.pictures.sweep_view import COLOURS, INK, SweepView
@@ -36,6 +37,8 @@ MARKERS: dict[Status, str] = {
 """The marker of a trial by its status, in plotly's names."""
 MAX_MARKS = 1000
 """The most trials that are drawn over each hyperparameter: the first. A browser takes seconds for more."""
+MISSING = object()
+"""The value of a hyperparameter that a trial does not have."""
 LANE_COLOURS = qualitative.D3
 """The colours of trials on the lanes of devices, in turn, so that neighbours differ."""
 PANELS, PANEL_PX = 4, 260
@@ -189,6 +192,66 @@ def importance(view: SweepView) -> go.Figure:
     figure.update_traces(text=[f"{share:.2f}" for share in shares], textposition="outside", cliponaxis=False)
     explained = f"It explains {surrogate.explained:.0%} of the differences between trials that it has not seen. "
     return figure.update_layout(xaxis_title="share of the importance", meta=explained)
+
+
+def rungs(view: SweepView) -> go.Figure | None:
+    """Return how far the order of the trials at each report agrees with their later order; None of too few trials."""
+    order = early_order(view.searched, view.objective)
+    if order is None:
+        return None
+    figure, steps, unit = go.Figure(), list(order.kept), view.plan.budget.unit
+    kept = [count / order.best for count in order.kept.values()]
+    _add_line(figure, steps, kept, f"later best {order.best} that lead here")
+    figure.update_traces(mode="lines+markers")
+    for rung in view.plan.rungs:
+        if rung in order.kept:
+            figure.add_vline(rung, line={"color": COLOURS["paused"], "dash": "dot"}, annotation_text="rung")
+    figure.update_xaxes(title=unit, rangemode="tozero")
+    words = order.in_words(unit, view.plan.rungs) or f"later is {unit} {order.until}, of {order.trials} trials"
+    meta = f"{words[0].upper()}{words[1:]}. "
+    return figure.update_layout(yaxis={"range": [-0.05, 1.08], "tickformat": ".0%"}, meta=meta)
+
+
+def path(view: SweepView) -> go.Figure | None:
+    """Return what the forest predicts on the way from the baseline to the winner, one hyperparameter after another;
+    None without these two, or of too few trials.
+
+    Each step makes the change that the forest expects most of. Hyperparameters that only one of the two has change
+    with the choices that differ, one of which decides about them.
+    """
+    if not view.plan.experiment.baseline or view.winner is None or view.winner.number == 1:
+        return None
+    try:
+        surrogate = view.surrogate
+    except NothingToDrawError:
+        return None
+    params, goal, ranges = view.trials[0].params, view.winner.params, view.winner.ranges
+    differing = [n for n in dict.fromkeys((*params, *goal)) if params.get(n, MISSING) != goal.get(n, MISSING)]
+    in_one = [name for name in differing if name not in params or name not in goal]
+    choices = [name for name in differing if in_one and isinstance(ranges.get(name), CategoricalDistribution)]
+    branch = [name for name in differing if name in {*in_one, *choices}]
+    changes = [[name] for name in differing if name not in branch] + ([branch] if branch else [])
+    labels, predictions = ["baseline"], [surrogate.predict(params)]
+    while changes:
+        names = max(changes, key=lambda names: surrogate.predict(_changed(params, goal, names))[0])
+        changes.remove(names)
+        params = _changed(params, goal, names)
+        labels.append(", ".join(format_params(goal, [n]) if n in goal else f"no {n}" for n in names))
+        predictions.append(surrogate.predict(params))
+    means, lows, highs = zip(*predictions, strict=True)
+    figure = go.Figure()
+    bars = {"array": np.subtract(highs, means), "arrayminus": np.subtract(means, lows), "color": COLOURS["paused"]}
+    _add_line(figure, means, labels, "predicted", color=COLOURS["finished"])
+    figure.update_traces(mode="lines+markers", error_x=bars, marker_size=9)
+    figure.update_xaxes(title="trials that it beats", range=[-0.02, 1.02], tickformat=".0%")
+    big = max(range(1, len(labels)), key=lambda place: means[place] - means[place - 1])
+    meta = f"The largest step is {labels[big]}. "
+    return figure.update_layout(yaxis_autorange="reversed", height=MARGIN_PX + 40 * len(labels), meta=meta)
+
+
+def _changed(params: Mapping[str, Any], goal: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    kept = {name: value for name, value in params.items() if name not in names}
+    return kept | {name: goal[name] for name in names if name in goal}
 
 
 def timeline(view: SweepView) -> go.Figure:

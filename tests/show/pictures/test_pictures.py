@@ -35,7 +35,7 @@ from tests.helpers.fed_state import Fed
 from tests.helpers.quadratic import QUADRATIC
 
 EPOCHS = 4
-SOME = ("confirmation", "front", "front_1_3", "front_2_3")
+SOME = ("confirmation", "front", "front_1_3", "front_2_3", "path", "rungs")
 NAMES = [name for name in PICTURES if name not in SOME]
 """Of the pictures that every sweep has."""
 
@@ -238,7 +238,7 @@ def test_a_missing_picture_says_why(curves: list[list[float] | None], missing: l
     view = view_of(curves, tmp_path)
     pictures = draw_pictures(view)
     assert [picture.name for picture in pictures if picture.figure is None] == missing
-    assert "confirmation" not in {picture.name for picture in pictures}
+    assert not {"path", "confirmation"} & {picture.name for picture in pictures}
     assert all(picture.caption.startswith("Not drawn: ") for picture in pictures if picture.figure is None)
     write_report(view, pictures, view.plan.report_file)
     assert "Not drawn: " in view.plan.report_file.read_text() or not missing
@@ -383,7 +383,9 @@ def by_rate(folder: Path, mode: Literal["max", "min"], trials: int = 24) -> Swee
 
 
 @pytest.mark.parametrize("mode", ["max", "min"])
-def test_the_hyperparameter_that_decides_is_the_most_important(mode: Literal["max", "min"], tmp_path: Path) -> None:
+def test_the_hyperparameter_that_decides_is_the_most_important_and_the_largest_step(
+    mode: Literal["max", "min"], tmp_path: Path
+) -> None:
     """Also if most trials with good values finished, those with bad ones were stopped, and the largest diverged."""
     view = by_rate(tmp_path, mode)
     (bars,) = figures.importance(view).data
@@ -392,6 +394,18 @@ def test_the_hyperparameter_that_decides_is_the_most_important(mode: Literal["ma
     assert shares["lr"] > 0.5
     (momentum,) = (name for name in shares if name.startswith("momentum"))
     assert re.fullmatch(r"momentum \(only \d+ have it\)", momentum)
+    figure = figures.path(view)
+    assert figure is not None
+    (line,) = figure.data
+    assert line.y[0] == "baseline"
+    assert line.y[1].startswith("lr=")
+    assert line.x[1] - line.x[0] > 0.4
+    assert line.x[1] == max(line.x[1], line.x[0])
+    assert view.winner is not None
+    changed = {part.partition("=")[0].removeprefix("no ") for label in line.y[1:] for part in label.split(", ")}
+    names = {*view.winner.params, *view.trials[0].params}
+    differing = {n for n in names if view.winner.params.get(n) != view.trials[0].params.get(n)}
+    assert changed == differing
 
 
 def test_importance_of_noise_is_not_drawn(tmp_path: Path) -> None:

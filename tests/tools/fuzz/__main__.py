@@ -147,7 +147,7 @@ def fuzz(inputs: int, seed: int, doors: Sequence[str] = tuple(DOORS), *, listed:
         place = Path(folder).resolve()
         prepare(place)
         os.chdir(place)
-        with patch.dict(os.environ, {"MLFLOW_TRACKING_URI": f"sqlite:///{place}/mlflow.db"}):
+        with patch.dict(os.environ, {"MLFLOW_TRACKING_URI": f"sqlite:///{place}/mlflow.db", "GAUDI_TUNE_NOTIFY": ""}):
             for number in range(inputs):
                 random = Random(f"{seed}.{number}")
                 make = DOORS[random.choices(doors, [DOORS[door][1] for door in doors])[0]][0]

@@ -21,7 +21,7 @@ TEXTS = {
     "recipe": "full", "device": "cpu", "grow": "auto", "scheduler": "asha", "search": "tpe", "name": "mine",
     "objectives": "loss:min", "settings": "lr=0.01", "data": "data.csv", "model": "model", "baseline": "earlier",
     "learn_from": "earlier", "storage": "results", "tracking_uri": "sqlite:///mlflow.db", "register": "best",
-    "address": "localhost:1", "checkpoint_budget": "10GB", "config": "sweep.toml",
+    "notify": "http://localhost/hook", "address": "localhost:1", "checkpoint_budget": "10GB", "config": "sweep.toml",
     "resume": "earlier", "add_trials": "2",
 }  # fmt: skip
 """Other options."""
