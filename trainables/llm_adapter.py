@@ -39,7 +39,7 @@ def with_adapter(config: LlmConfig) -> PeftModel:
     seed_everything(config.seed)  # whether or not the base was loaded, which may draw numbers
     adapter = LoraConfig(
         r=config.rank,
-        lora_alpha=config.alpha_ratio * config.rank,  # type: ignore[arg-type]  # peft divides it by the rank
+        lora_alpha=config.alpha_ratio * config.rank,  # peft divides it by the rank
         lora_dropout=config.dropout,
         target_modules=layers_to_adapt(base, config.target),
         task_type="CAUSAL_LM",

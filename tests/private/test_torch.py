@@ -47,7 +47,7 @@ def test_the_compiler_has_a_setting_for_data_parallel_models() -> None:
         split_compiled_ddp(split)
         assert torch._dynamo.config.optimize_ddp is split
     with pytest.raises(AttributeError):  # Dynamo refuses what is not a setting
-        torch._dynamo.config.optimise_ddp = False  # type: ignore[attr-defined]
+        torch._dynamo.config.optimise_ddp = False
 
 
 def test_compiled_code_is_forgotten() -> None:
