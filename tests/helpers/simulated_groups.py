@@ -117,7 +117,7 @@ class Groups:
             self._live_actors_to_ray_actors_resources[tracked] = (_Handle(), None)
             start = Task("start", tell=lambda _, actor=tracked: actor._on_start(actor))  # type: ignore[misc]
             self._ask(self._actors[tracked], start)
-        until = self.clock.now() + (math.inf if timeout is None else timeout)
+        until = self.clock.now() + (math.inf if timeout is None else max(timeout, 2.0))
         handled = self.handled
         while self.handled == handled:
             self._hand_out()
