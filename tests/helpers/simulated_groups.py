@@ -37,6 +37,8 @@ START_S, REPORT_S, SAVE_S, RESET_S, END_S = 5.0, 10.0, 0.2, 0.1, 0.2
 """What a group takes to start, to train an epoch, to write or read a checkpoint, to take another trial, and to end."""
 FASTER = 1.7
 """By how much an epoch is shorter on twice as many devices."""
+IDLE_S = 2.0
+"""How far the clock jumps at most where nothing is due: with Tune's 0.1 s, of 49,800 steps 48,400 had no event."""
 HANGS_AFTER = 100
 """How often Tune asks for an event, and asks nothing of an actor in between, before it is clear that none will come."""
 
@@ -117,7 +119,7 @@ class Groups:
             self._live_actors_to_ray_actors_resources[tracked] = (_Handle(), None)
             start = Task("start", tell=lambda _, actor=tracked: actor._on_start(actor))  # type: ignore[misc]
             self._ask(self._actors[tracked], start)
-        until = self.clock.now() + (math.inf if timeout is None else max(timeout, 2.0))
+        until = self.clock.now() + (math.inf if timeout is None else max(timeout, IDLE_S))
         handled = self.handled
         while self.handled == handled:
             self._hand_out()
