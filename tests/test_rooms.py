@@ -28,7 +28,7 @@ FLOORS = (
 """From the top down. Folders of one floor do not know each other."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
-    "cli": 888,
+    "cli": 890,
     "on_ray": 2696,
     "plan": 1022,
     "sweep.policies": 734,
@@ -38,13 +38,13 @@ BUDGETS = {
     "define": 1427,
     "group": 1853,
     "integrations": 156,
-    "data": 1757,
+    "data": 1758,
     "storage": 438,
-    "recipes": 1233,
+    "recipes": 1234,
     "training": 666,
     "devices": 1018,
     "base": 542,
-    "private": 1251,
+    "private": 1263,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""

@@ -105,6 +105,11 @@ def lines_of_try(plan: Plan, outcome: Mapping[str, Any]) -> list[str]:
     return [line, "dry run: all checks passed, no sweep was started"]
 
 
+_GROUPS: list[Any] = []
+"""Groups that live as long as this process. One that is freed while its thread frees the tensors of its last collective
+hangs: it waits for the thread, which waits for Python's lock (seen with torch 2.7)."""
+
+
 @contextmanager
 def _as_a_worker(plan: Plan, config: Mapping[str, Any]) -> Iterator[None]:
     """Have what a worker of the plan has inside the block: its variables, a process group, and a current folder.
@@ -114,6 +119,7 @@ def _as_a_worker(plan: Plan, config: Mapping[str, Any]) -> Iterator[None]:
     here, variables = Path.cwd(), plan.experiment.config_class.environment_of(config)
     with temporary_environment({**variables, DEVICE: plan.devices.type.kind}), one_worker():
         distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+        _GROUPS.append(distributed.group.WORLD)
         try:
             yield
         finally:

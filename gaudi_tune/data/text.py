@@ -20,6 +20,7 @@ from gaudi_tune.data.configs import TextConfig, limited
 from gaudi_tune.data.held_out import VALIDATION_PARTS, Split, compared, divided
 from gaudi_tune.data.pretrained import encoder_config, from_pretrained, positions
 from gaudi_tune.data.text_files import SPLIT_WORDS, Number, Table, read_files, values_of
+from gaudi_tune.private.datasets import import_datasets
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -297,13 +298,12 @@ def tables_of(data: str, columns: Sequence[str]) -> tuple[dict[str, list[Table]]
     path = Path(data).expanduser()
     if data and os.path.exists(path):
         return read_files(path, columns)
-    from datasets import disable_progress_bars, load_dataset
-
-    disable_progress_bars()
+    datasets = import_datasets()
+    datasets.disable_progress_bars()
     try:
         if not HUB_NAME.fullmatch(data):
             raise ValueError("on the hub, a name is NAME or OWNER/NAME")
-        loaded = load_dataset(data)
+        loaded = datasets.load_dataset(data)
     except Exception as error:
         # Each builder and each network layer of datasets raises other kinds of errors here.
         raise ValueError(

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 from gaudi_tune.base.errors import first_line
 from gaudi_tune.base.files import files_below
 from gaudi_tune.base.words import shown
+from gaudi_tune.private.datasets import import_datasets
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -245,20 +246,18 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _read_parquet(file: Path, columns: Sequence[str]) -> tuple[list[str], dict[str, Sequence[Any]]]:
-    from datasets import Dataset
     from pyarrow.parquet import ParquetFile
 
     with file.open("rb") as opened:
         parquet = ParquetFile(opened)
         names = parquet.schema_arrow.names
         table = parquet.read(columns=[name for name in dict.fromkeys(columns) if names.count(name) == 1])
-    return names, values_of(Dataset(table), columns)[1]
+    return names, values_of(import_datasets().Dataset(table), columns)[1]
 
 
 def _read_saved(folder: Path, columns: Sequence[str]) -> tuple[list[str], dict[str, Sequence[Any]]]:
-    from datasets import load_from_disk
-
-    return values_of(load_from_disk(str(folder)).with_format(None), columns)  # its own may leave out columns
+    rows = import_datasets().load_from_disk(str(folder))
+    return values_of(rows.with_format(None), columns)  # the saved format may leave out columns
 
 
 def values_of(rows: Dataset, columns: Sequence[str]) -> tuple[list[str], dict[str, Sequence[Any]]]:

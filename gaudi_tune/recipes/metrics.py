@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from gaudi_tune.base import names
+from gaudi_tune.private.datasets import import_datasets
 
 if TYPE_CHECKING:
     from evaluate import Metric
@@ -54,8 +55,9 @@ def _class_metric(description: str, score: Callable[[Any, Any], Any]) -> Metric:
     """Return a metric that computes ``score(references, predictions)``; ``evaluate.load`` would need the hub."""
     # Imported here, since not every process computes metrics: evaluate imports transformers' pipelines, which takes 2 s
     # where the model is not one of transformers. The experiments have the fork server import it.
-    import datasets
     import evaluate
+
+    datasets = import_datasets()
 
     class OfClasses(evaluate.Metric):
         def _info(self) -> Any:
