@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from gaudi_tune.private.surfaces import holds
+
 
 @cache
 def import_datasets() -> Any:
@@ -15,10 +17,12 @@ def import_datasets() -> Any:
     saved.
     """
     import datasets
-    import dill
 
-    in_pythons_folders = dill._dill._is_builtin_module
-    dill._dill._is_builtin_module = lambda module: (
-        module.__name__.partition(".")[0] == "pyarrow" or in_pythons_folders(module)
-    )
+    if holds("datasets-anywhere"):
+        import dill
+
+        in_pythons_folders = dill._dill._is_builtin_module
+        dill._dill._is_builtin_module = lambda module: (
+            module.__name__.partition(".")[0] == "pyarrow" or in_pythons_folders(module)
+        )
     return datasets

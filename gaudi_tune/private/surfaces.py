@@ -35,6 +35,7 @@ TESTED = {
     "optuna": ("4.5", "5.0"),
     "mlflow": ("3.5", "3.17"),
     "torch": ("2.7", "2.10", "2.11", "2.15"),
+    "dill": ("0.3", "0.4"),
 }
 """The minor versions that the tests have run with."""
 PACKAGES = ("torch", "torchvision", "habana-torch-plugin", "ray", "optuna", "mlflow", "transformers")
