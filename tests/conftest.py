@@ -2,14 +2,18 @@
 
 A test that starts Ray has the mark ``workers``, one that starts another process ``processes``. Fixtures of ``STARTERS``
 give it; a test or file that starts one itself says so, and ``own_ray`` if that Ray is its own. The others are the quick
-tests, of ``make check``: one that starts a process all the same fails.
+tests, of ``make check``: one that starts a process all the same fails. A part of the tests imports the files alone that
+may have some of it: what they import takes longer than to read them.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
+from functools import cache
+from itertools import combinations
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,7 @@ import pytest
 import ray
 import setuptools  # noqa: F401  (before anything imports Python's own distutils: torch's compiler fails after that)
 import torch  # noqa: F401  (its first import starts ldconfig, which no quick test may)
+from _pytest.mark.expression import Expression
 
 from experiments.tune_bert import sample_settings
 from search_spaces.bert import BASELINE
@@ -31,6 +36,9 @@ from tests.helpers.webhook import Webhook
 
 STARTERS = {"ray_here": "workers", "team": "processes", "server": "processes"}
 """The marks that fixtures give: that of Ray, of an S3 store, of PostgreSQL, and of MLflow's server."""
+MARKS = {"workers", "own_ray", "processes", "cuda"}
+WORDS = {**{f"mark.{mark}": mark for mark in MARKS}, **STARTERS, "host": "workers"}
+"""What a file of tests says where one of them has a mark: the mark, or a fixture that asks for one of ``STARTERS``."""
 STARTS_A_PROCESS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
 """Python's audit events."""
 MAY_START = ("git", "hl-smi", "fc-list", "lscpu", "ldconfig")
@@ -40,12 +48,34 @@ quick_test: str | None = None
 """The quick test that runs in this process."""
 
 
+@cache
+def marks_in(file: Path) -> set[str]:
+    """Return the marks that tests in a file may have."""
+    text = file.read_text(encoding="utf-8")
+    return {mark for word, mark in WORDS.items() if re.search(rf"\b{re.escape(word)}\b", text)}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out a file in which no test can have the marks that are asked for."""
+    if not config.option.markexpr or not collection_path.match("test_*.py"):
+        return None
+    asked, marks = Expression.compile(config.option.markexpr), marks_in(collection_path)
+    some = (chosen for count in range(len(marks) + 1) for chosen in combinations(marks, count))
+    return None if any(asked.evaluate(chosen.__contains__) for chosen in some) else True  # type: ignore[arg-type]
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest picks tests by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests whose fixtures start processes."""
     for item in items:
         for fixture in STARTERS.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(STARTERS[fixture])
+        # The quick parts import every file, and so find any that another part would leave out.
+        unsaid = {mark.name for mark in item.iter_markers() if mark.name in MARKS} - marks_in(item.path)
+        if unsaid:
+            raise pytest.UsageError(
+                f"{item.nodeid} is {unsaid}, and no word of WORDS in its file says so: add its fixture"
+            )
 
 
 @pytest.hookimpl(wrapper=True)
