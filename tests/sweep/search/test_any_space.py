@@ -35,9 +35,12 @@ def _branch_of_one(trial: Any) -> dict[str, Any]:
 
 
 SPACES: dict[str, Any] = {
-    "choice of one": {"lr": LR, "optimizer": tune.choice(["adamw"])},
-    "integer of one": {"lr": LR, "layers": tune.randint(4, 5)},
-    "float of one": {"lr": LR, "dropout": tune.uniform(0.1, 0.1)},
+    "single values": {
+        "lr": LR,
+        "optimizer": tune.choice(["adamw"]),
+        "layers": tune.randint(4, 5),
+        "dropout": tune.uniform(0.1, 0.1),
+    },
     "single values alone": {"optimizer": tune.choice(["adamw"]), "lr": tune.uniform(0.1, 0.1)},
     "meeting bounds": _meeting_bounds,
     "branch of one": _branch_of_one,
@@ -86,7 +89,7 @@ def _every_fault_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 PAIRS = [
     *((space, sampler) for space in SPACES for sampler in ("gp", "tpe") if (space, sampler) != ("many ranges", "tpe")),
-    *((space, sampler) for space in ("choice of one", "meeting bounds") for sampler in ("random", "qmc", "nsgaii")),
+    *((space, sampler) for space in ("single values", "meeting bounds") for sampler in ("random", "qmc", "nsgaii")),
 ]
 
 
@@ -98,13 +101,12 @@ def test_every_sampler_proposes_from_any_space(space: str, sampler: str, tmp_pat
 @pytest.mark.parametrize("results", RESULTS)
 @pytest.mark.parametrize("sampler", ["gp", "tpe"])
 def test_every_sampler_learns_from_any_results(sampler: str, results: str, tmp_path: Path) -> None:
-    _tune(tmp_path, {"lr": LR, "optimizer": tune.choice(["adamw"])}, sampler, RESULTS[results])
+    _tune(tmp_path, SPACES["single values"], sampler, RESULTS[results])
 
 
 @pytest.mark.parametrize("sampler", ["gp", "tpe", "nsgaii"])
 def test_several_objectives_in_a_space_with_a_single_value(sampler: str, tmp_path: Path) -> None:
-    space = {"lr": LR, "optimizer": tune.choice(["adamw"])}
-    objectives = [SCORE, Objective("cost", "min")]
+    space, objectives = SPACES["single values"], [SCORE, Objective("cost", "min")]
     proposer = searcher_in(tmp_path, space, Budget(epochs=1), baseline={}, sampler=sampler, objectives=objectives)
     for number in range(TRIALS):
         config = proposal(proposer, f"t{number}")
