@@ -35,8 +35,8 @@ SHARES = {"acc", "accuracy", "auc", "auprc", "auroc", "dice", "f1", "iou", "miou
 """Words in the names of metrics that lie between 0 and 1, or 0 and 100 %."""
 VOCABULARY = QUALIFIERS.union(*USUAL_MODES.values())
 """All words that a metric may have whose mode follows from its name."""
-FORMULA = re.compile(r"(^|[\s(])[\d.]*[-/]|[*^+=<>]|[^\x00-\x7f]")
-"""What a name has that computes with a metric, such as 1-f1 and -loss; mathematics has signs beyond ASCII."""
+FORMULA = re.compile(r"(^|[\s(/:._\[])[\d.]*[-/]|[*^+=<>!~]|[^\x00-\x7f]")
+"""What a name has that computes with a metric, such as 1-f1, val/1-f1 and -loss; mathematics has signs beyond ASCII."""
 
 
 def usual_mode(metric: str) -> Mode | None:

@@ -45,7 +45,7 @@ def test_less_is_better_in_mode_min() -> None:
     "name",
     [
         "loss", "val_loss", "valLoss", "eval/loss", "loss_epoch", "error_rate", "top5_error",
-        "perplexity", "rmse", "mae", "wer", "latency_p99", "MSE", "mean_squared_error",
+        "perplexity", "rmse", "mae", "wer", "val_loss-1", "latency_p99", "MSE", "mean_squared_error",
         "cross_entropy", "log_loss", "fid_score", "brier_score",
     ],
 )  # fmt: skip
@@ -72,7 +72,7 @@ def test_an_accuracy_is_maximized(name: str) -> None:
         "distance", "time", "noise", "neg_mean_squared_error", "neg_log_likelihood", "loss_scale", "accuracy_drop",
         "reward_std", "error_reduction", "seconds_per_step", "loss_accuracy", "accuracy_error", "dice_loss",
         "anomaly_score", "lossless_ratio", "lossless_accuracy", "inaccuracy", "missing_recall", "failures_per_s",
-        "1-f1", "-loss", "1/ppl", "(1 - acc)", "loss^-1",
+        "1-f1", "-loss", "val/1-f1", "val_-loss", "!loss", "1/ppl", "(1 - acc)", "loss^-1",
         "best_loss_epoch", "min_error_step", "acc_max_epoch", "accuracy_seconds", "reward_ms", "loss_ratio",
         "error_free", "seconds_to_accuracy", "ms_per_s", "samples_per_s", "latency_ms", "best_loss", "max_reward",
         "val_loss-train_loss", "train_loss/val_loss", "\u2212loss", "100 \u2212 accuracy", "\u221aloss",

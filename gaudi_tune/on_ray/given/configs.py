@@ -36,9 +36,9 @@ REFUSED = {
     "worker_runtime_env": "workers have the environment of this process; leave it out",
 }
 """What no sweep can do, with what to write instead."""
-NO_EFFECT = ("reuse_actors", "verbose", "checkpoint_score_order")
-"""What a sweep decides itself: its workers stay warm from trial to trial, it prints its own progress, and it knows
-whether more of its metric is better."""
+NO_EFFECT = ("reuse_actors", "verbose", "num_to_keep", "checkpoint_score_order")
+"""What a sweep decides itself: its workers stay warm from trial to trial, it prints its own progress, a trial keeps its
+best and its latest checkpoint, and the sweep knows whether more of its metric is better."""
 KEPT_ON_RESUME = {"name", "num_samples", "metric", "mode"}
 """Fields that a resumed sweep keeps as it began with them."""
 
@@ -53,10 +53,9 @@ def with_configs(arguments: Mapping[str, Any], experiment: Experiment) -> tuple[
         SweepError: A field is given twice, or cannot be honoured.
     """
     merged = {name: plain(value) for name, value in arguments.items()}
-    is_resumed = merged.get("resume") is not None
     for word in CONFIGS:
         for name, value in _fields_in(word, merged.pop(word, None)).items():
-            if is_resumed and name in KEPT_ON_RESUME:
+            if merged.get("resume") is not None and name in KEPT_ON_RESUME:
                 continue
             if merged.get(name) not in (None, ()):
                 raise SweepError(f"{name} is given twice: as an argument, and in Ray's configuration; give it once")
@@ -68,8 +67,6 @@ def with_configs(arguments: Mapping[str, Any], experiment: Experiment) -> tuple[
         raise SweepError(
             f"checkpoint_score_attribute={written(score)}: the sweep's metric says which is the best; leave it out"
         )
-    for name in NO_EFFECT:
-        merged.pop(name, None)
     notes = _notes_on_checkpoints(merged.get("num_to_keep"), merged.get("checkpoint_frequency") or 0)
     readings = [(name, reader(merged.pop(name))) for name, reader in READERS.items() if name in merged]
     readings.append(("metric, mode", _objectives(merged.pop("metric", None), merged.pop("mode", None), experiment)))
@@ -86,8 +83,7 @@ def _fields_in(word: str, config: Any) -> dict[str, Any]:
         return {}
     if isinstance(config, type) or not is_dataclass(config):
         raise SweepError(f"{word}={written(config)}: give an object, such as tune.{CONFIGS[word]}(...)")
-    kind: Any = type(config)
-    usual = kind()
+    usual: Any = type(config)()  # type: ignore[misc]
     values = {field.name: plain(getattr(config, field.name)) for field in fields(config)}
     changed = {name: value for name, value in values.items() if value != getattr(usual, name)}
     # Ray sets its default, ~/ray_results, where nothing is given: the same text that is given is another object.
@@ -103,7 +99,7 @@ def _objectives(metric: str | None, mode: str | None, experiment: Experiment) ->
         raise SweepError(f"metric={written(metric)}: the Experiment's is {experiment.metric!r}; leave one of them out")
     if mode is not None and experiment.mode not in (None, mode) and metric in (None, experiment.metric):
         raise SweepError(f"mode={written(mode)}: the Experiment's is {experiment.mode!r}; leave one of them out")
-    name = metric or experiment.metric
+    name = experiment.metric if metric is None else metric
     return {"objectives": (name if mode is None else f"{name}:{mode}",)}
 
 
@@ -120,9 +116,14 @@ def _notes_on_checkpoints(number_to_keep: int | None, frequency: int) -> list[st
 
 
 def _read_time_budget(seconds: Any) -> dict[str, Any]:
-    if isinstance(seconds, timedelta):
-        seconds = seconds.total_seconds()
-    return {} if seconds is None else {"time_budget": seconds / 60}
+    total = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+    return {} if total is None else {"time_budget": float(total) / 60}
+
+
+def _read_max_concurrent(number: Any) -> dict[str, Any]:
+    if number is not None and (type(number) is not int or number < 0):
+        raise SweepError(f"max_concurrent_trials={written(number)}: give a whole number, such as 2; 0 is no limit")
+    return {"max_concurrent_trials": number}
 
 
 def _read_fail_fast(fails_fast: Any) -> dict[str, Any]:
@@ -133,10 +134,11 @@ def _read_fail_fast(fails_fast: Any) -> dict[str, Any]:
 
 READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "time_budget_s": _read_time_budget,
+    "max_concurrent_trials": _read_max_concurrent,
     "storage_path": lambda path: {"storage": path},
     "max_failures": lambda number: {"retries": number},
     "fail_fast": _read_fail_fast,
-    "num_to_keep": lambda number: {},
+    **dict.fromkeys(NO_EFFECT, lambda _: {}),
     "checkpoint_frequency": lambda frequency: {"checkpoint_minutes": 0.0} if frequency else {},
 }
 """Functions that return the options for a field of Ray's. ``num_samples`` is an option by the same name."""

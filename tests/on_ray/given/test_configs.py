@@ -18,7 +18,7 @@ from ray.tune.search.optuna import OptunaSearch
 
 from gaudi_tune import Experiment, SweepError, SweepOptions, build_tuner
 from gaudi_tune.define.options import PROJECT_ROOT, TRAITS
-from gaudi_tune.on_ray.given.configs import CONFIGS, NO_EFFECT, READERS, REFUSED
+from gaudi_tune.on_ray.given.configs import CONFIGS, READERS, REFUSED
 from gaudi_tune.training.session import report
 from tests.helpers.loops import quadratic
 from tests.helpers.sessions import reports_of
@@ -46,7 +46,7 @@ def plan_of(experiment: Any, storage: Path, **arguments: Any) -> Any:
 
 
 def test_every_field_is_taken_or_refused() -> None:
-    known = {*REFUSED, *NO_EFFECT, *READERS, *CONFIGS, *TRAITS, "metric", "mode", "max_concurrent_trials"}
+    known = {*REFUSED, *READERS, *CONFIGS, *TRAITS, "metric", "mode"}
     known |= {"search_alg", "callbacks", "stop", "checkpoint_score_attribute"}
     for config in (tune.TuneConfig, tune.RunConfig, train.RunConfig, tune.FailureConfig, tune.CheckpointConfig):
         assert {each.name for each in fields(config) if not each.name.startswith("_")} <= known
@@ -102,7 +102,7 @@ def test_rays_words_are_taken_as_arguments_too(storage: Path) -> None:
         metric="score",
         mode="max",
         max_concurrent_trials=1,
-        time_budget_s=90,
+        time_budget_s="90",  # as an option is read
         failure_config=tune.FailureConfig(fail_fast=True),
     )
     assert (plan.groups, plan.options.time_budget, str(plan.objectives[0])) == (1, 1.5, "max score")
@@ -127,6 +127,9 @@ def test_rays_words_are_taken_as_arguments_too(storage: Path) -> None:
             "metric, mode says what objectives says, too; give one of them",
         ),
         ({"tune_config": tune.TuneConfig(metric="loss")}, "metric='loss': the Experiment's is 'score'; leave one"),
+        ({"tune_config": tune.TuneConfig(metric="")}, "metric='': the Experiment's is 'score'; leave one"),
+        ({"tune_config": tune.TuneConfig(max_concurrent_trials=-1)}, "max_concurrent_trials=-1: give a whole number"),
+        ({"max_concurrent_trials": 1.5}, "max_concurrent_trials=1.5: give a whole number, such as 2; 0 is no limit"),
         ({"tune_config": tune.TuneConfig(mode="min")}, "mode='min': the Experiment's is 'max'; leave one"),
         (
             {"tune_config": tune.TuneConfig(trial_name_creator=str)},
@@ -248,5 +251,5 @@ def test_the_page_maps_every_word_and_its_script_makes_a_plan(
     told = capsys.readouterr().out
     assert "at most 20 epochs each" in told
     assert "callbacks: TBXLoggerCallback" in told
-    for name in (*REFUSED, *NO_EFFECT, *READERS, "metric", "max_concurrent_trials", "checkpoint_config"):
+    for name in (*REFUSED, *READERS, "metric", "checkpoint_config"):
         assert f"`{name}`" in page, json.dumps(name)
