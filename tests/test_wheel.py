@@ -44,6 +44,7 @@ main(Experiment(train_loop=train_loop, space=search_spaces.SPACE, metric="loss")
 EXTRA_OF = {
     "gaudi_tune/recipes/": "recipes",
     "gaudi_tune/data/": "recipes",
+    "gaudi_tune/private/datasets.py": "recipes",
     "gaudi_tune/integrations/hugging_face.py": "huggingface",
     "gaudi_tune/integrations/lightning.py": "lightning",
     "gaudi_tune/devices/device_monitors.py": "hpu",
