@@ -24,7 +24,7 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.process import temporary_environment
 from gaudi_tune.show.trackers.outbox import GIVE_UP_AFTER_S, Outbox
 from gaudi_tune.show.trackers.records import SWEEP, BeginRun, Record, Update
-from gaudi_tune.show.trackers.store import database_file
+from gaudi_tune.show.trackers.store import database_file, is_unfinished
 
 if TYPE_CHECKING:
     from gaudi_tune.show.trackers.mlflow_runs import MlflowRuns
@@ -38,6 +38,8 @@ REST = 2.0
 of a sweep leaves no rest."""
 LOOK_EVERY_S = 0.5
 """Seconds between two looks of the end of a sweep whether everything is delivered."""
+UNTOUCHED_S = 5.0
+"""After so long without a write, a database without an experiment is one whose making was killed, and is made anew."""
 WARN_EVERY = 60
 """The number of failed attempts between two warnings."""
 
@@ -62,12 +64,28 @@ def _opening(uri: str) -> Iterator[None]:
         yield
         return
     with FileLock(f"{file}.lock"):
+        while file.exists() and _is_unfinished(file):
+            if time.time() - max(part.stat().st_mtime for part in _files_of(file)) > UNTOUCHED_S:
+                for part in _files_of(file):
+                    part.unlink()
+            else:
+                time.sleep(LOOK_EVERY_S)
         if not file.exists() and _is_on_local_disk(file):
             # MLflow commits about five times for a trial. With this journal a commit waits for the disk once, not
             # three times. It stays in the file, and does not work over a network.
             with closing(sqlite3.connect(file)) as database:
                 database.execute("PRAGMA journal_mode = WAL")
         yield
+
+
+def _is_unfinished(file: Path) -> bool:
+    with closing(sqlite3.connect(file)) as database:
+        return is_unfinished(database)
+
+
+def _files_of(file: Path) -> list[Path]:
+    """Return a database's files: itself, and what SQLite has beside it."""
+    return [part for ending in ("", "-wal", "-shm", "-journal") if (part := Path(f"{file}{ending}")).exists()]
 
 
 def _is_on_local_disk(file: Path) -> bool:

@@ -19,6 +19,7 @@ from mlflow.entities import Experiment
 from mlflow.tracking import MlflowClient
 
 from gaudi_tune.base.files import OUTBOX_FILE
+from gaudi_tune.plan.places import check_store
 from gaudi_tune.show.trackers.delivery import Sender
 from gaudi_tune.show.trackers.mlflow_runs import LONG_PARAMS, MAX_PARAM, MAX_TRIES
 from gaudi_tune.show.trackers.outbox import Outbox
@@ -68,6 +69,25 @@ def test_a_store_that_fails_after_it_has_made_a_run_gets_its_parameters_when_it_
     assert found()[0].data.params == {}
     change(database, "DROP TRIGGER broken")
     sender.close()
+    check_delivered(uri, "half")
+
+
+def test_a_database_whose_making_was_killed_is_made_anew(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow changes its tables one by one, and does not go on with tables that are changed by half."""
+    half, uri = tmp_path / "half.db", f"sqlite:///{tmp_path / 'half.db'}"
+    half.write_bytes(database.read_bytes())
+    for statement in (
+        "PRAGMA journal_mode = WAL",
+        "DELETE FROM experiments",
+        "DROP TABLE inputs",
+        "UPDATE alembic_version SET version_num = 'ae8bbe7743c9'",
+    ):
+        change(half, statement)
+    check_store(uri, "delivery")
+    monkeypatch.setattr("gaudi_tune.show.trackers.delivery.UNTOUCHED_S", 1.0)
+    assert deliver(uri, outbox_in(tmp_path / "sweep", records_of("half", uri))) == ""
     check_delivered(uri, "half")
 
 
