@@ -30,7 +30,7 @@ from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.options import RAYS, RAYS_POPULATION, SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.given.configs import with_configs
-from gaudi_tune.on_ray.given.ray_search import count_proposals, needs_variants, source_of, space_of_variants
+from gaudi_tune.on_ray.given.ray_search import count_proposals, is_grid, needs_variants, source_of, space_of_variants
 from gaudi_tune.on_ray.given.resources import take_resources
 from gaudi_tune.private.ray_objects import goal_of, keeps_state, longest_trial, mutated_by, points_of, time_attribute
 
@@ -104,6 +104,8 @@ def read_stop(stop: Any) -> Any:
     if type(stop) is MaximumIterationStopper:
         return {TRAINING_ITERATION: longest_trial(stop)}
     if isinstance(stop, Mapping) and all(isinstance(value, Real) for value in stop.values()):
+        if not stop.get(TRAINING_ITERATION, 1) >= 1:
+            raise SweepError(f"stop={written(stop)}: training_iteration counts reports, from 1; give 1 or more")
         return dict(stop)
     if isinstance(stop, list | tuple) and stop and all(isinstance(part, Stopper) for part in stop):
         return CombinedStopper(*stop)
@@ -203,6 +205,8 @@ def take_search_algorithm(
     if not isinstance(experiment.space, Mapping):
         raise SweepError(f"search_alg={kind}: it proposes from a mapping of ranges; give the Experiment such a space")
     space = dict(experiment.space)
+    if empty := [name for name, entry in space.items() if is_grid(entry) and not len(entry["grid_search"])]:
+        raise SweepError(f"the search space's {empty[0]}: its grid has no values; give one or more")
     if changes.get("resume") is None and (changes.get("num_samples") or needs_variants(space)):
         number = count_proposals(search_alg, space, changes.get("num_samples") or 1)
         changes["num_samples"] = number + bool(experiment.baseline)

@@ -60,6 +60,8 @@ def with_configs(arguments: Mapping[str, Any], experiment: Experiment) -> tuple[
             if merged.get(name) not in (None, ()):
                 raise SweepError(f"{name} is given twice: as an argument, and in Ray's configuration; give it once")
             merged[name] = value
+    if merged.get("checkpoint_at_end") is False:
+        del merged["checkpoint_at_end"]  # it asks for nothing
     if refusals := [f"{name}: {REFUSED[name]}" for name in merged if name in REFUSED]:
         raise SweepError("; ".join(refusals))
     score = merged.pop("checkpoint_score_attribute", None)
@@ -71,7 +73,7 @@ def with_configs(arguments: Mapping[str, Any], experiment: Experiment) -> tuple[
     readings = [(name, reader(merged.pop(name))) for name, reader in READERS.items() if name in merged]
     readings.append(("metric, mode", _objectives(merged.pop("metric", None), merged.pop("mode", None), experiment)))
     for name, options in readings:
-        if twice := [option for option, value in options.items() if merged.get(option, value) != value]:
+        if twice := [option for option in options if option in merged and merged[option] != options[option]]:
             raise SweepError(f"{name} says what {twice[0]} says, too; give one of them")
         merged |= options
     return merged, notes
@@ -95,6 +97,11 @@ def _fields_in(word: str, config: Any) -> dict[str, Any]:
 def _objectives(metric: str | None, mode: str | None, experiment: Experiment) -> dict[str, Any]:
     if metric is None and mode is None:
         return {}
+    if isinstance(metric, list | tuple) or isinstance(mode, list | tuple):
+        raise SweepError(
+            f"metric={written(metric)}, mode={written(mode)}: several metrics are "
+            f"objectives=['val_accuracy:max', 'loss:min'], an argument of build_tuner()"
+        )
     if metric not in (None, experiment.metric) and experiment.metric != names.VAL_ACCURACY:
         raise SweepError(f"metric={written(metric)}: the Experiment's is {experiment.metric!r}; leave one of them out")
     if mode is not None and experiment.mode not in (None, mode) and metric in (None, experiment.metric):

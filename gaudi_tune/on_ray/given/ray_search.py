@@ -16,6 +16,7 @@ from ray.tune.search import BasicVariantGenerator, Searcher
 from ray.tune.search.sample import Function
 from ray.tune.utils.util import flatten_dict
 
+from gaudi_tune.base.errors import SweepError, first_line
 from gaudi_tune.define.ranges import WithPrior, plain, suggest_in
 from gaudi_tune.define.search_space import SearchSpace, SpaceFunction
 from gaudi_tune.define.space_checks import read_entries
@@ -166,7 +167,14 @@ def space_of_variants(space: Mapping[str, Any]) -> SpaceFunction | Mapping[str, 
 
     def ask(trial: Any) -> Mapping[str, Any]:
         values = {name: suggest_in(trial, name, range_) for name, range_ in entries.ranges.items()}
-        variant = next(variants(BasicVariantGenerator(), {**values, **entries.constants, **functions}, 1, seed=0))
+        known = {**values, **entries.constants}
+        try:
+            variant = next(variants(BasicVariantGenerator(), {**known, **functions}, 1, seed=0))
+        except ValueError as error:
+            raise SweepError(
+                f"tune.sample_from failed ({first_line(error.__cause__ or error)}): spec.config has "
+                f"{', '.join(known)} here, also where these are in a space in the space; read them as spec.config.NAME"
+            ) from error
         return {name: value for name, value in variant.items() if name not in values}
 
     return ask

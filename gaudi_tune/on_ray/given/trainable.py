@@ -9,6 +9,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from gaudi_tune.base.errors import SweepError, written
+from gaudi_tune.base.names import CONFIRMS
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.ranges import WithPrior, is_range
 from gaudi_tune.on_ray.given.ray_search import is_grid
@@ -43,6 +44,8 @@ def experiment_of(trainable: Any, changes: dict[str, Any]) -> Experiment:
 
 
 def _belongs_in_a_space(name: str, value: Any) -> bool:
+    if name == CONFIRMS:  # the sweep alone says which trial confirms another: a space with it is refused
+        return True
     if value is None or isinstance(value, str | Real):
         return name not in SET_BY_OPTIONS
     return _holds_range(value)

@@ -8,12 +8,13 @@ from ast import literal_eval
 from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from ray import train, tune
 from ray.tune.schedulers import ASHAScheduler
+from ray.tune.search import BasicVariantGenerator
 from ray.tune.search.optuna import OptunaSearch
 
 from gaudi_tune import Experiment, SweepError, SweepOptions, build_tuner
@@ -103,6 +104,7 @@ def test_rays_words_are_taken_as_arguments_too(storage: Path) -> None:
         mode="max",
         max_concurrent_trials=1,
         time_budget_s="90",  # as an option is read
+        checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # asks for nothing
         failure_config=tune.FailureConfig(fail_fast=True),
     )
     assert (plan.groups, plan.options.time_budget, str(plan.objectives[0])) == (1, 1.5, "max score")
@@ -121,6 +123,8 @@ def test_rays_words_are_taken_as_arguments_too(storage: Path) -> None:
         ),
         ({"max_failures": 0, "retries": 5}, "max_failures says what retries says, too; give one of them"),
         ({"time_budget_s": 60, "time_budget": 5}, "time_budget_s says what time_budget says, too; give one of them"),
+        ({"time_budget_s": float("nan")}, "--time-budget nan: must be a finite number"),
+        ({"tune_config": tune.TuneConfig(metric=cast(Any, ["score", "loss"]))}, r"several metrics are objectives=\["),
         ({"storage_path": "elsewhere"}, "storage_path says what storage says, too; give one of them"),
         (
             {"objectives": ("loss:min",), "tune_config": tune.TuneConfig(mode="max")},
@@ -192,6 +196,20 @@ def test_a_train_function_or_a_class_with_its_param_space_is_an_experiment(stora
             quadratic,
             {"param_space": {"model": {"lr": tune.uniform(0, 1)}, "model_lr": 1}},
             "param_space has model_lr twice, once as a space in a space",
+        ),
+        (quadratic, {"param_space": {"x": tune.uniform(0, 1), "confirms": 5}}, "keys that options give.*: confirms"),
+        (
+            quadratic,
+            {"param_space": {"x": tune.grid_search([])}, "search_alg": BasicVariantGenerator()},
+            "the search space's x: its grid has no values; give one or more",
+        ),
+        (
+            quadratic,
+            {
+                "param_space": {"m": {"a": tune.uniform(0, 1)}, "x": tune.sample_from(lambda spec: spec.config.m.a)},
+                "search_alg": BasicVariantGenerator(),
+            },
+            "tune.sample_from failed .*: spec.config has m_a here, also where these are in a space in the space",
         ),
         (
             quadratic,

@@ -181,6 +181,8 @@ def test_an_object_that_is_no_callback_is_refused(callbacks: Any, message: str) 
         ({"loss": {"min": 1}}, r"stop={'loss': {'min': 1}}: give numbers by metric"),
         (MaximumIterationStopper, r"MaximumIterationStopper is a class; give an object"),
         ([3], "give numbers by metric"),
+        ({"training_iteration": 0}, "training_iteration counts reports, from 1; give 1 or more"),
+        ({"training_iteration": float("nan")}, "training_iteration counts reports, from 1; give 1 or more"),
     ],
 )
 def test_an_object_that_is_no_stop_is_refused(stop: Any, message: str) -> None:
