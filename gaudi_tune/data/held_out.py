@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 from unicodedata import normalize
@@ -124,6 +125,18 @@ def shared_samples(splits: Mapping[Any, Sequence[Hashable]], kind: str) -> Itera
     for split, other in (("val", "train"), ("test", "train"), ("test", "val")):
         if common := sum(sample in different_samples.get(other, ()) for sample in splits.get(split, ())):
             yield f"{common} of {len(splits[split])} {kind} of {split} are the same as {kind} of {other}"
+
+
+def similar_classes(labels: Sequence[str]) -> Iterator[str]:
+    """Yield a remark if names of classes differ only in what :func:`compared` leaves out, or as 01 and 1.0 do.
+
+    >>> [*similar_classes(["1", "01", "2"])]
+    ["classes that may be the same, and are written differently: '1', '01'"]
+    """
+    spellings = {label: re.sub(r"^0+(?=[0-9])|\.0+$", "", compared(label)) for label in labels}
+    counts = Counter(spellings.values())
+    if alike := [repr(label) for label in labels if counts[spellings[label]] > 1]:
+        yield f"classes that may be the same, and are written differently: {', '.join(alike)}"
 
 
 def several_classes(

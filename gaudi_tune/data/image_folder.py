@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import track
 
 from gaudi_tune.base.words import counted, shown
-from gaudi_tune.data.held_out import several_classes, shared_samples
+from gaudi_tune.data.held_out import several_classes, shared_samples, similar_classes
 
 VALIDATION_FOLDERS = ("val", "validation", "valid", "test")
 """Names of the folder for validation; the first that exists counts."""
@@ -87,6 +87,7 @@ def list_images(root: Path) -> ImageList:
     labels = {split: [label for _, label in entries] for split, entries in splits.items()}
     listed.notes += shared_samples(contents, "images")
     listed.notes += several_classes(contents, labels, "images")
+    listed.notes += similar_classes(sorted({*labels["train"]}))
     return listed
 
 

@@ -17,7 +17,7 @@ from gaudi_tune.base.errors import first_line
 from gaudi_tune.base.node_cache import fingerprint, prepare_once
 from gaudi_tune.base.words import shown
 from gaudi_tune.data.configs import TextConfig, limited
-from gaudi_tune.data.held_out import VALIDATION_PARTS, Split, compared, divided
+from gaudi_tune.data.held_out import VALIDATION_PARTS, Split, compared, divided, similar_classes
 from gaudi_tune.data.pretrained import encoder_config, from_pretrained, positions
 from gaudi_tune.data.text_files import SPLIT_WORDS, Number, Table, read_files, values_of
 from gaudi_tune.private.datasets import import_datasets
@@ -186,9 +186,7 @@ def _load_texts(config: TextConfig) -> tuple[dict[Split, LabelledTexts], list[st
         raise ValueError(
             f"the training texts have one class ({labels[0]}), and there is nothing to tell it from; give two or more"
         )
-    spellings = Counter(_spelling(label) for label in labels)
-    if alike := [repr(label) for label in labels if spellings[_spelling(label)] > 1]:
-        notes.append(f"classes that may be the same, and are written differently: {', '.join(alike)}")
+    notes += similar_classes(labels)
     validation = next((name for name in VALIDATION_PARTS if name in tables), None)
     if validation is not None:
         parts[validation] = _labelled(config, tables[validation])
@@ -205,10 +203,6 @@ def _load_texts(config: TextConfig) -> tuple[dict[Split, LabelledTexts], list[st
     if unseen := sorted({*splits["val"].labels} - {*labels}):
         raise ValueError(f"classes {unseen} are in the validation split and not in train")
     return splits, labels, [*notes, *remarks]
-
-
-def _spelling(label: str) -> str:
-    return re.sub(r"\.0+$", "", compared(label))
 
 
 def _parts_with_equal_rows(config: TextConfig, tables: Mapping[str, Sequence[Table]]) -> Iterator[str]:

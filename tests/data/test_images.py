@@ -315,6 +315,11 @@ def test_a_class_of_which_nothing_is_left_to_train_on_is_named(folder: Path) -> 
         images_of(config(folder, skip_bad_images=True, hold_out=True))
 
 
-def test_an_image_that_is_of_two_classes_is_said(folder: Path) -> None:
+def test_an_image_that_is_of_two_classes_and_classes_of_like_names_are_said(folder: Path) -> None:
     shutil.copy(folder / "train" / "ants" / "1.png", folder / "train" / "bees" / "again.png")
-    assert image_index(config(folder)).notes == ["equal images are of several classes: 1, the first of ants and bees"]
+    (folder / "train" / "Ants").mkdir()
+    shutil.copy(folder / "train" / "ants" / "2.png", folder / "train" / "Ants" / "other.png")
+    assert image_index(config(folder)).notes == [
+        "equal images are of several classes: 2, the first of Ants and ants",
+        "classes that may be the same, and are written differently: 'Ants', 'ants'",
+    ]
