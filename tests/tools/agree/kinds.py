@@ -378,6 +378,7 @@ class CheckedSweep:
             options |= {"resume": self.name, "add_trials": add_trials}
         else:
             options |= {"name": self.name, "num_samples": 8, "seed": self._seed, "device": "cpu", "confirm": 0}
+            options["same_errors"] = 0  # a third of the trials fail alike: with some seeds five in a row
             options |= self.kind.options
         tuner = build_tuner(experiment, **{**options, **self.kind.objects()})
         assert isinstance(tuner, SweepTuner)
@@ -385,9 +386,10 @@ class CheckedSweep:
 
 
 def tear(*logs: Path) -> None:
-    """Cut off half of the last line of each file, as the death of a machine does in the middle of a write."""
+    """Cut off half of the last line of each file, as the death of a machine does in the middle of a write. A file has
+    its first line at once, under another name."""
     for log in logs:
-        if log.is_file() and (lines := log.read_bytes().splitlines(keepends=True)):
+        if log.is_file() and len(lines := log.read_bytes().splitlines(keepends=True)) > 1:
             log.write_bytes(b"".join(lines[:-1]) + lines[-1][: len(lines[-1]) // 2])
 
 
