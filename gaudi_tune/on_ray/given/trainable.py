@@ -79,7 +79,8 @@ def _with_constants(
     train_loop: TrainLoop, constants: Mapping[str, Any], paths: Mapping[str, Sequence[str]], config: dict[str, Any]
 ) -> None:
     """Call a train loop with its constants, and with the entries of spaces in a space where they were."""
-    nested = {**config, **constants}
+    # Seeds of a confirmation that were all the same would say that there is no chance in its result.
+    nested = {**config, **constants, **({"seed": config["seed"]} if config.get(CONFIRMS) else {})}
     for name in paths.keys() & nested.keys():
         *folders, last = paths[name]
         parent = nested

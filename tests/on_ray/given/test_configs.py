@@ -20,6 +20,7 @@ from ray.tune.search.optuna import OptunaSearch
 from gaudi_tune import Experiment, SweepError, SweepOptions, build_tuner
 from gaudi_tune.define.options import PROJECT_ROOT, TRAITS
 from gaudi_tune.on_ray.given.configs import CONFIGS, READERS, REFUSED
+from gaudi_tune.on_ray.given.trainable import experiment_of
 from gaudi_tune.training.session import report
 from tests.helpers.loops import quadratic
 from tests.helpers.sessions import reports_of
@@ -271,3 +272,15 @@ def test_the_page_maps_every_word_and_its_script_makes_a_plan(
     assert "callbacks: TBXLoggerCallback" in told
     for name in (*REFUSED, *READERS, "metric", "checkpoint_config"):
         assert f"`{name}`" in page, json.dumps(name)
+
+
+def test_a_seed_in_param_space_is_that_of_all_trials_but_those_that_confirm() -> None:
+    seeds: list[int] = []
+
+    def train_loop(config: dict[str, Any]) -> None:
+        seeds.append(config["seed"])
+
+    experiment = experiment_of(train_loop, {"param_space": {"x": tune.uniform(0, 1), "seed": 5}})
+    for confirms in (0, 3):
+        experiment.train_loop({"x": 0.5, "seed": 77, "confirms": confirms})
+    assert seeds == [5, 77]
