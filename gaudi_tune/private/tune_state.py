@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -83,13 +84,16 @@ def write_state_at_end() -> None:
     the previous copies. No setting changes that.
 
     The files are still copied, at most as often as Tune's own period says; a thread copies them, and nothing waits for
-    it. At the end of a sweep Tune writes its state all the same, for Ray's own tools.
+    it. At the end of a sweep Tune writes its state all the same, for Ray's own tools. Then what it has copied is
+    removed.
     """
 
     def write_state(self: Any, save_fn: Callable[[], None], force: bool = False, wait: bool = False) -> None:
         callbacks = save_fn.__self__._callbacks._callbacks  # type: ignore[attr-defined]
         if force or not any(isinstance(callback, StateKeeper) for callback in callbacks):
             _write_state(self, save_fn, force=force, wait=wait)
+            if wait:  # the end: all is in the sweep's folder, and Ray would keep three files of each trial for ever
+                shutil.rmtree(self._storage.experiment_driver_staging_path, ignore_errors=True)
             return
         if not hasattr(self, "copying"):
             self.copying = Paced(COPIES_SHARE, (self._checkpoint_period, COPIES_EVERY_S))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from gaudi_tune.base.prints import prints_of
+from gaudi_tune.base.prints import PLACES_FILE, prints_of
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.show.notify import VARIABLE
 from gaudi_tune.sweep.record.trial_state import trial_name
@@ -107,6 +107,8 @@ def test_the_ten_lines_run_anywhere(ran: Ran) -> None:
     assert own_prints[0] == f"epoch 1 with {best['config']['lr']}"
     assert {line.rpartition(" ")[2] for line in own_prints} == {str(best["config"]["lr"])}
     assert own_prints.count(own_prints[0]) == 2  # of both workers
+    session = Path((folder / PLACES_FILE).read_text().strip()).parent
+    assert [*session.rglob("result.json")] == [], "Ray's copies are gone with the sweep"
     assert json.loads(ran.printed) == summary
     assert "(no baseline)" in ran.errors
     assert ran.messages[-1]["event"] == "ended"

@@ -151,9 +151,7 @@ KINDS: dict[str, Kind] = {
         clones=True,
     ),
     "BOHB": Kind(objects=lambda: {"scheduler": HyperBandForBOHB(max_t=6)}),
-    "BOHB, raises": Kind(
-        Curve(mishap="raises"), {"same_errors": 0}, objects=lambda: {"scheduler": HyperBandForBOHB(max_t=6)}
-    ),
+    "BOHB, raises": Kind(Curve(mishap="raises"), objects=lambda: {"scheduler": HyperBandForBOHB(max_t=6)}),
     "two objectives": Kind(options={"objectives": ("loss:min", "error:min")}),
     "two objectives, saves third, fifo": Kind(
         Curve(saves="third"), {"objectives": ("loss:min", "error:min"), "scheduler": "fifo"}
