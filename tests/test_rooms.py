@@ -44,7 +44,7 @@ BUDGETS = {
     "training": 666,
     "devices": 1018,
     "base": 542,
-    "private": 1269,
+    "private": 1277,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""

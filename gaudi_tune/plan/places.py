@@ -64,7 +64,7 @@ def check_store(uri: str, experiment: str) -> None:
     try:
         # Not mode=ro: the first reader after a killed writer must be able to roll its transaction back.
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=LOCKED_FOR_S)) as database:
-            if is_unfinished(database):  # its delivery makes it anew
+            if is_unfinished(database):  # its delivery makes it again
                 return
             tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             versions = database.execute(VERSION_QUERY) if VERSION_TABLE in tables else ()

@@ -75,6 +75,15 @@ class Paced:
             self._started_at = None
 
 
+def _is_copied(source: Path, target: Path) -> bool:
+    """Whether each file below a folder is below another one, too, with the same size."""
+    for file in source.rglob("*"):
+        copied = target / file.relative_to(source)
+        if file.is_file() and not (copied.is_file() and copied.stat().st_size == file.stat().st_size):
+            return False
+    return True
+
+
 @part("state", lambda: None)
 def write_state_at_end() -> None:
     """Have Tune, in this process, write the state of a sweep only at its end if the sweep has a :class:`StateKeeper`.
@@ -84,16 +93,19 @@ def write_state_at_end() -> None:
     the previous copies. No setting changes that.
 
     The files are still copied, at most as often as Tune's own period says; a thread copies them, and nothing waits for
-    it. At the end of a sweep Tune writes its state all the same, for Ray's own tools. Then what it has copied is
-    removed.
+    it. At the end of a sweep Tune writes its state all the same, for Ray's own tools. What it has copied
+    whole is then removed.
     """
 
     def write_state(self: Any, save_fn: Callable[[], None], force: bool = False, wait: bool = False) -> None:
         callbacks = save_fn.__self__._callbacks._callbacks  # type: ignore[attr-defined]
-        if force or not any(isinstance(callback, StateKeeper) for callback in callbacks):
+        is_kept = any(isinstance(callback, StateKeeper) for callback in callbacks)
+        if force or not is_kept:
             _write_state(self, save_fn, force=force, wait=wait)
-            if wait:  # the end: all is in the sweep's folder, and Ray would keep three files of each trial for ever
-                shutil.rmtree(self._storage.experiment_driver_staging_path, ignore_errors=True)
+            staging = Path(self._storage.experiment_driver_staging_path)
+            # The end. Ray would keep three files of each trial for ever, and Tune only logs a copy that failed.
+            if is_kept and wait and _is_copied(staging, Path(self._storage.experiment_fs_path)):
+                shutil.rmtree(staging, ignore_errors=True)
             return
         if not hasattr(self, "copying"):
             self.copying = Paced(COPIES_SHARE, (self._checkpoint_period, COPIES_EVERY_S))

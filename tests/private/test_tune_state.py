@@ -76,3 +76,16 @@ def test_tune_writes_the_state_of_a_sweep_with_a_keeper_at_its_end_alone_and_cop
     assert copied
     controller.checkpoint(force=True, wait=True)  # as at the end of a sweep
     assert len(written) == 1
+
+
+def test_a_file_that_was_copied_by_half_is_not_taken_for_copied(tmp_path: Path) -> None:
+    """Tune only logs that it could not copy, on a full disk for example: its own files must stay then."""
+    staged, copied = tmp_path / "staged" / "trial" / "result.json", tmp_path / "folder" / "trial" / "result.json"
+    for file in (staged, copied):
+        file.parent.mkdir(parents=True)
+        file.write_text("reports")
+    assert tune_state._is_copied(tmp_path / "staged", tmp_path / "folder")
+    copied.write_text("repo")
+    assert not tune_state._is_copied(tmp_path / "staged", tmp_path / "folder")
+    copied.unlink()
+    assert not tune_state._is_copied(tmp_path / "staged", tmp_path / "folder")

@@ -167,13 +167,13 @@ def space_of_variants(space: Mapping[str, Any]) -> SpaceFunction | Mapping[str, 
 
     def ask(trial: Any) -> Mapping[str, Any]:
         values = {name: suggest_in(trial, name, range_) for name, range_ in entries.ranges.items()}
-        known = {**values, **entries.constants}
+        config = {**values, **entries.constants}
         try:
-            variant = next(variants(BasicVariantGenerator(), {**known, **functions}, 1, seed=0))
+            variant = next(variants(BasicVariantGenerator(), {**config, **functions}, 1, seed=0))
         except ValueError as error:
             raise SweepError(
                 f"tune.sample_from failed ({first_line(error.__cause__ or error)}): spec.config has "
-                f"{', '.join(known)} here, also where these are in a space in the space; read them as spec.config.NAME"
+                f"{', '.join(config)} here, also where these are in a space in the space; read them as spec.config.NAME"
             ) from error
         return {name: value for name, value in variant.items() if name not in values}
 

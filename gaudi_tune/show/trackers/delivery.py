@@ -39,7 +39,7 @@ of a sweep leaves no rest."""
 LOOK_EVERY_S = 0.5
 """Seconds between two looks of the end of a sweep whether everything is delivered."""
 UNTOUCHED_S = 5.0
-"""After so long without a write, a database without an experiment is one whose making was killed, and is made anew."""
+"""After so long without a write, a database without an experiment is one whose making was killed, and is made again."""
 WARN_EVERY = 60
 """The number of failed attempts between two warnings."""
 

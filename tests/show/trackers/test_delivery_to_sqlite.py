@@ -72,7 +72,7 @@ def test_a_store_that_fails_after_it_has_made_a_run_gets_its_parameters_when_it_
     check_delivered(uri, "half")
 
 
-def test_a_database_whose_making_was_killed_is_made_anew(
+def test_a_database_whose_making_was_killed_is_made_again(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MLflow changes its tables one by one, and does not go on with tables that are changed by half."""
