@@ -85,7 +85,7 @@ scoreboard: $(READY) ## Compare search strategies in simulated sweeps; SEEDS=1 f
 faults: $(READY) ## Do 31 kinds of harm to running sweeps, 5 times each, two hours; two kinds want root's rights
 	$(BIN)/python -m tests.tools.faults
 
-versions: $(READY) ## Test with fifteen sets of versions of Python, Ray, Optuna, MLflow, torch and trainers, each in its own environment, hours
+versions: $(READY) ## Test with 26 sets of versions of Python, Ray, Optuna, MLflow, torch and trainers, each in its own environment, hours
 	$(BIN)/python -m tests.tools.versions
 
 constraints: $(READY) ## Resolve the versions in constraints.txt again, for Python 3.10 to 3.13

@@ -56,13 +56,25 @@ COMBINATIONS = (
     *(Versions(f"ray-2.{minor}", "3.11", (f"ray==2.{minor}.*",)) for minor in range(54, 60)),
     Versions("optuna", "3.11", ("optuna==4.5.*",)),
     Versions("mlflow", "3.11", ("mlflow==3.5.0", "sqlalchemy<2.1")),  # SQLAlchemy 2.1 has lost a name that it imports
+    *(
+        Versions(
+            f"mlflow-3.{minor}",
+            "3.11",
+            (
+                f"mlflow==3.{minor}.*",
+                f"optuna==4.{5 + minor % 5}.*",
+                "sqlalchemy<2.1" if minor < 9 else "sqlalchemy",
+            ),
+        )
+        for minor in range(6, 17)
+    ),
     Versions("trainers", "3.11", ("transformers==4.55.*", "datasets==3.0.*", "lightning==2.4.*")),
     Versions("gaudi-1.22", "3.10", ("torch==2.7.*",)),
     Versions("gaudi-1.24", "3.12", ("torch==2.11.*",)),
     Versions("constraints", "3.13"),
 )
-"""The lowest and the highest of all, each library's lowest with the others' highest, each Ray, and Intel's images:
-Gaudi software 1.22 has Python 3.10 and torch 2.7, 1.24 has 3.12 and 2.11."""
+"""The lowest and the highest of all, each library's lowest with the others' highest, each Ray, each MLflow (with each
+Optuna in turn), and Intel's images: Gaudi software 1.22 has Python 3.10 and torch 2.7, 1.24 has 3.12 and 2.11."""
 CHECKS = ("contract", "quick", "sweep")
 UV = (sys.executable, "-m", "uv", "--quiet")
 NO_RAY = "not workers and not processes"
