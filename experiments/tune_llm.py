@@ -9,6 +9,7 @@ from gaudi_tune import Budget, Experiment, Recipe, main
 from gaudi_tune.data.sample_chat import sample_chat, sample_llm
 from search_spaces.llm import BASELINE, SAMPLE_BASELINE, sample_space, space
 from trainables import llm
+from trainables.llm_config import LlmConfig
 
 
 def full_settings() -> dict[str, object]:
@@ -25,7 +26,7 @@ def sample_settings() -> dict[str, object]:
 EXPERIMENT = Experiment(
     name="llm",
     train_loop=llm.train_loop,
-    config_class=llm.LlmConfig,
+    config_class=LlmConfig,
     space=space,
     baseline=BASELINE,
     metric="val_loss",

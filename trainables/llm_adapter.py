@@ -11,14 +11,13 @@ from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
 from gaudi_tune.training.keep import keep
 from gaudi_tune.training.session import get_context
 from trainables.attention import choose_attention
+from trainables.llm_config import LlmConfig
 
 if TYPE_CHECKING:
     import torch
     from peft import PeftModel
     from torch import nn
     from transformers import PreTrainedModel
-
-    from trainables.llm import LlmConfig
 
 
 def with_adapter(config: LlmConfig) -> PeftModel:

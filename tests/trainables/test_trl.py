@@ -20,13 +20,14 @@ from gaudi_tune.training.fresh_start import fresh_start
 from search_spaces.llm import SAMPLE_BASELINE
 from tests.helpers.sessions import reports_of
 from trainables import llm
+from trainables.llm_config import LlmConfig
 
 trl = pytest.importorskip("trl", reason="TRL is not one of the project's libraries: pip install trl")
 
 STEPS, BATCH = 20, 16
 
 
-def sft_losses(config: llm.LlmConfig, folder: Path) -> tuple[list[float], dict[str, torch.Tensor]]:
+def sft_losses(config: LlmConfig, folder: Path) -> tuple[list[float], dict[str, torch.Tensor]]:
     """Return the loss of each step, and the adapter's weights after the last."""
     rows = list(map(json.loads, (Path(config.data) / "train.jsonl").read_text().splitlines()))
     sampler = TrainSampler(config.train_samples, config, 0, 1)
@@ -78,7 +79,7 @@ def test_sft_trainer_takes_the_same_steps(tmp_path: Path) -> None:
         "packing": False, "padded_lengths": 1, "lr": 3e-3,
     }  # fmt: skip
     reports = reports_of(llm.train_loop, trial, save_at=STEPS, save_to=tmp_path / "end")
-    losses, weights = sft_losses(llm.LlmConfig.from_dict(trial), tmp_path)
+    losses, weights = sft_losses(LlmConfig.from_dict(trial), tmp_path)
     assert [report[names.TRAIN_LOSS] for report in reports] == pytest.approx(losses, rel=1e-5)
     saved = load_file(tmp_path / "end" / "adapter_model.safetensors")
     assert saved.keys() == weights.keys()

@@ -42,7 +42,8 @@ from gaudi_tune.training.session import open_session
 from search_spaces.llm import BASELINE
 from tests.helpers.sessions import reports_of
 from tests.tools.benchmarks.full_size import ROUNDS, Figures, InTurn
-from trainables.llm import LlmConfig, train_loop
+from trainables.llm import train_loop
+from trainables.llm_config import LlmConfig
 from trainables.llm_memory import MODELS
 
 END, WORDS = "<|end|>", 1000
