@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.tools.agree.kinds import KINDS, CheckedSweep
+from tests.tools.agree.kinds import NAMES, CheckedSweep
 
 
 def main() -> int:
@@ -26,14 +26,14 @@ def main() -> int:
     parser.add_argument("--kills", type=int, nargs="+", default=[0, 1, 3])
     asked = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    names = [name for name in KINDS if any(word in name for word in asked.kinds)]
+    names = [name for name in NAMES if any(word in name for word in asked.kinds)]
     began, sweeps, wrong = time.monotonic(), 0, 0
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         uri = f"sqlite:///{folder}/mlflow.db"
         for name in names:
             for seed in range(asked.first_seed, asked.first_seed + asked.seeds):
                 for kills in asked.kills:
-                    sweep = CheckedSweep(name, KINDS[name], Path(folder) / "results", uri, seed=seed, kills=kills)
+                    sweep = CheckedSweep(name, Path(folder) / "results", uri, seed=seed, kills=kills)
                     try:
                         found = sweep.run()
                     except Exception as error:  # a sweep that fails is a finding, too

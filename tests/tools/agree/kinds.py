@@ -6,13 +6,14 @@ import io
 import math
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from unittest import mock
 
 import optuna
@@ -37,15 +38,15 @@ from tests.helpers import simulated_groups
 from tests.helpers.deliveries import deliver
 from tests.helpers.simulated_sweep import without_ray
 from tests.tools.agree.groups import KilledError, RealActors, keep_files
-from tests.tools.agree.loops import Curve
+from tests.tools.agree.loops import Curve, Mishap
 from tests.tools.agree.places import disagreements, shown_when_killed
 from tests.tools.agree.truth import Truth
 
 SPACE: dict[str, Any] = {"x": tune.uniform(-1.0, 1.0)}
 GRID: dict[str, Any] = {"x": tune.grid_search([0.1 * number for number in range(8)])}
-
-
-BEFORE_BASELINE: dict[str, Any] = {"options": {"confirm": 2, "seeds": 3, "most_seeds": 3}, "baseline": {"x": 0.25}}
+OTHER_BESTS = {"best_loss": 9.0, "best_epoch": 9, "value": 8.0, "trial": 77, "config": "c", "at": 3, "status": "s"}
+BOUNDS: dict[str, Any] = {"hyperparam_bounds": {"x": [-1.0, 1.0]}}
+PBT: dict[str, Any] = {"time_attr": "training_iteration", "hyperparam_mutations": {"x": [-0.5, 0.0, 0.5]}}
 
 
 def branching(trial: optuna.Trial) -> dict[str, Any]:
@@ -85,181 +86,125 @@ class Kind:
     """Whether a kill tears the last line of each log."""
 
 
-KINDS: dict[str, Kind] = {
-    "default": Kind(),
-    **{f"scheduler {name}": Kind(options={"scheduler": name}) for name in ("asha", "hyperband", "median", "fifo")},
-    **{f"search {name}": Kind(options={"search": name}) for name in ("random", "tpe", "qmc", "nsgaii")},
-    **{f"saves {how}": Kind(Curve(saves=how)) for how in ("third", "better", "never")},
-    "saves third, fifo": Kind(Curve(saves="third"), {"scheduler": "fifo"}),
-    "saves better, fifo": Kind(Curve(saves="better"), {"scheduler": "fifo"}),
-    **{f"trial {how}": Kind(Curve(mishap=how)) for how in ("raises", "nan", "infinity", "loses", "early", "done")},
-    "raises, fifo, saves third": Kind(Curve(saves="third", mishap="raises"), {"scheduler": "fifo"}),
-    "loses, saves third": Kind(Curve(saves="third", mishap="loses"), {"scheduler": "fifo"}),
-    "several reports an epoch": Kind(Curve(each=2), {"scheduler": "fifo"}),
-    "counts from 0": Kind(Curve(from_0=True)),
-    "counts nothing": Kind(Curve(says="none")),
-    "median, counts nothing": Kind(Curve(says="none"), {"scheduler": "median"}),
-    "hyperband, counts nothing": Kind(Curve(says="none"), {"scheduler": "hyperband"}),
-    "counts in every second report": Kind(Curve(each=2, says="second"), {"scheduler": "fifo"}),
-    "counts in every second report, default": Kind(Curve(each=2, says="second")),
-    "counts anew": Kind(Curve(forgets=True), {"same_errors": 0}),
-    "counts anew, loses": Kind(Curve(forgets=True, mishap="loses"), {"scheduler": "fifo", "same_errors": 0}),
-    "grid": Kind(space=GRID, objects=lambda: {"search_alg": BasicVariantGenerator()}, options={"num_samples": 1}),
-    "Ray's Optuna": Kind(objects=lambda: {"search_alg": OptunaSearch(seed=1)}),
-    "Ray's ASHA": Kind(objects=lambda: {"scheduler": ASHAScheduler(max_t=6, grace_period=1)}),
-    "Ray's median": Kind(objects=lambda: {"scheduler": MedianStoppingRule(grace_period=1)}),
-    "single values": Kind(space={**SPACE, "width": tune.choice([2])}),
-    "mixed space": Kind(space={**SPACE, "width": tune.randint(1, 5), "kind": tune.choice(["a", "b"])}),
-    "confirmation": Kind(options={"confirm": 1, "seeds": 2}),
-    "target": Kind(options={"target": 0.2}, complete=False),
-    "patience": Kind(options={"patience": 3}, complete=False),
-    "checkpoints at each report": Kind(options={"checkpoint_minutes": 0}),
-    "growth": Kind(options={"grow": "on"}, devices=4),
-    "growth, fifo, saves third": Kind(Curve(saves="third"), {"grow": "on", "scheduler": "fifo"}, devices=4),
-    "two workers": Kind(options={"workers_per_trial": 2}, devices=4),
-    "brute force": Kind(space={**SPACE, "x": tune.quniform(-1.0, 1.0, 0.25)}, options={"search": "BruteForceSampler"}),
-    "one trial at a time": Kind(options={"max_concurrent_trials": 1}),
-    "stop": Kind(objects=lambda: {"stop": {"training_iteration": 3}}),
-    "confirmation, raises": Kind(Curve(mishap="raises"), {"confirm": 2, "seeds": 2}),
-    "confirmation, saves third": Kind(Curve(saves="third"), {"confirm": 1, "seeds": 2, "scheduler": "fifo"}),
-    "Ray's grid twice": Kind(
-        space=GRID, objects=lambda: {"search_alg": BasicVariantGenerator()}, options={"num_samples": 2}
-    ),
-    "killed while it saves": Kind(kill_while="save"),
-    "one device": Kind(devices=1),
-    "many devices": Kind(devices=8),
-    "pbt": Kind(options={"scheduler": "pbt"}, clones=True),
-    "pbt, saves third": Kind(Curve(saves="third"), {"scheduler": "pbt"}, clones=True),
-    "pbt, saves better": Kind(Curve(saves="better"), {"scheduler": "pbt"}, clones=True),
-    "pbt, counts nothing": Kind(Curve(says="none"), {"scheduler": "pbt"}, clones=True),
-    "pbt, many devices": Kind(options={"scheduler": "pbt"}, clones=True, devices=4),
-    "pbt, raises": Kind(Curve(mishap="raises"), {"scheduler": "pbt"}, clones=True),
-    "Ray's pbt": Kind(
-        objects=lambda: {
-            "scheduler": PopulationBasedTraining(
-                perturbation_interval=2, hyperparam_mutations={"x": [-0.5, 0.0, 0.5]}, time_attr="training_iteration"
-            )
-        },
-        clones=True,
-    ),
-    "PB2": Kind(
-        objects=lambda: {"scheduler": PB2(perturbation_interval=2, hyperparam_bounds={"x": [-1.0, 1.0]})}, clones=True
-    ),
-    "PB2, loses": Kind(
-        Curve(mishap="loses"),
-        objects=lambda: {"scheduler": PB2(perturbation_interval=2, hyperparam_bounds={"x": [-1.0, 1.0]})},
-        clones=True,
-    ),
-    "BOHB": Kind(objects=lambda: {"scheduler": HyperBandForBOHB(max_t=6)}),
-    "BOHB, raises": Kind(Curve(mishap="raises"), objects=lambda: {"scheduler": HyperBandForBOHB(max_t=6)}),
-    "two objectives": Kind(options={"objectives": ("loss:min", "error:min")}),
-    "two objectives, saves third, fifo": Kind(
-        Curve(saves="third"), {"objectives": ("loss:min", "error:min"), "scheduler": "fifo"}
-    ),
-    "save fails": Kind(Curve(mishap="save fails"), {"checkpoint_minutes": 0}),
-    "load fails": Kind(Curve(mishap="load fails")),
-    "time budget": Kind(options={"time_budget": 2.0}, complete=False),
-    "time budget, target, confirmation": Kind(
-        options={"time_budget": 5.0, "target": 0.2, "confirm": 1, "seeds": 2}, complete=False
-    ),
-    "added trials": Kind(add_trials=3),
-    "added trials, confirmation": Kind(options={"confirm": 1, "seeds": 2}, add_trials=3),
-    "added trials, time budget, target, confirmation": Kind(
-        options={"time_budget": 30.0, "target": 0.2, "confirm": 1, "seeds": 2}, add_trials=3, complete=False
-    ),
-    "several trials a device": Kind(options={"trials_per_device": 2}),
-    "tried": Kind(asked={8: {"do": "try", "config": {"x": 0.125}}, 12: {"do": "try", "config": {"x": -0.75}}}),
-    "tried on a grid": Kind(
-        space=GRID,
-        objects=lambda: {"search_alg": BasicVariantGenerator()},
-        options={"num_samples": 1},
-        asked={8: {"do": "try", "config": {"x": 0.30000000000000004}}, 9: {"do": "add", "trials": 2}},
-    ),
-    "stopped by hand": Kind(asked={9: {"do": "stop", "trial": 2}}),
-    "more trials by hand": Kind(asked={5: {"do": "add", "trials": 4}}),
-    "ended by hand": Kind(asked={20: {"do": "end"}}, complete=False),
-    "torn logs": Kind(torn=True),
-    "torn logs, raises, saves third": Kind(Curve(saves="third", mishap="raises"), {"scheduler": "fifo"}, torn=True),
-    "killed while it trains": Kind(kill_while="train"),
-    "killed while it continues": Kind(kill_while="restore"),
-    "branches": Kind(space=branching),
-    "branches, baseline, confirmation": Kind(
-        space=branching, baseline={"x": 0.3, "kind": "b", "rate": 0.005}, options={"confirm": 2, "seeds": 2}
-    ),
-    "branches, pbt": Kind(space=branching, options={"scheduler": "pbt"}, clones=True),
-    "branches, tpe, fifo": Kind(Curve(saves="third"), {"search": "tpe", "scheduler": "fifo"}, space=branching),
-    "baseline, confirmation": Kind(**BEFORE_BASELINE),
-    "baseline, more seeds": Kind(options={"confirm": 1}, baseline={"x": 0.25}),
-    "baseline, confirmation, raises": Kind(Curve(mishap="raises"), **BEFORE_BASELINE),
-    "baseline, confirmation, nan": Kind(Curve(mishap="nan"), **BEFORE_BASELINE),
-    "baseline, confirmation, loses": Kind(Curve(mishap="loses"), **BEFORE_BASELINE),
-    "baseline, confirmation, early": Kind(Curve(mishap="early"), **BEFORE_BASELINE),
-    "baseline, confirmation, saves third": Kind(Curve(saves="third"), **BEFORE_BASELINE),
-    "baseline, confirmation, several reports": Kind(Curve(each=2), **BEFORE_BASELINE),
-    "baseline, confirmation, added trials": Kind(**BEFORE_BASELINE, add_trials=3),
-    "baseline alone, seeds": Kind(options={"baseline_only": True, "seeds": 3}, baseline={"x": 0.25}),
-    "two objectives, confirmation": Kind(
-        options={"objectives": ("loss:min", "error:max"), "confirm": 2, "seeds": 2}, baseline={"x": 0.25}
-    ),
-    "pbt, nan": Kind(Curve(mishap="nan"), {"scheduler": "pbt"}, clones=True),
-    "pbt, infinity": Kind(Curve(mishap="infinity"), {"scheduler": "pbt"}, clones=True),
-    "pbt, from 0": Kind(Curve(from_0=True), {"scheduler": "pbt"}, clones=True),
-    "from 0, confirmation": Kind(Curve(from_0=True), **BEFORE_BASELINE),
-    "from 0, loses": Kind(Curve(from_0=True, mishap="loses"), {"scheduler": "fifo"}),
-    "killed while it changes trials": Kind(kill_while="reset"),
-    "max": Kind(Curve(metric="score", maximizes=True)),
-    "max, saves third": Kind(Curve(metric="score", maximizes=True, saves="third")),
-    "max, saves better, fifo": Kind(Curve(metric="score", maximizes=True, saves="better"), {"scheduler": "fifo"}),
-    "max, baseline, confirmation": Kind(Curve(metric="val_acc", maximizes=True), **BEFORE_BASELINE),
-    "max, raises, fifo": Kind(Curve(metric="score", maximizes=True, mishap="raises"), {"scheduler": "fifo"}),
-    "max, pbt": Kind(Curve(metric="score", maximizes=True), {"scheduler": "pbt"}, clones=True),
-    "max, two objectives": Kind(
-        Curve(metric="score", maximizes=True), {"objectives": ("score:max", "error:min"), "scheduler": "fifo"}
-    ),
-    "max, patience": Kind(Curve(metric="score", maximizes=True), {"patience": 3}, complete=False),
-    "max, target": Kind(Curve(metric="score", maximizes=True), {"target": -0.2}, complete=False),
-    "max, growth": Kind(Curve(metric="score", maximizes=True), {"grow": "on"}, devices=4),
-    "odd name": Kind(Curve(metric="val/loss@1 (%)")),
-    "odd name, baseline, confirmation": Kind(Curve(metric="val/loss@1 (%)"), **BEFORE_BASELINE),
-    "steps": Kind(Curve(steps=10)),
-    "steps, saves third": Kind(Curve(steps=10, saves="third")),
-    "steps, baseline, confirmation": Kind(Curve(steps=10), **BEFORE_BASELINE),
-    "steps, pbt": Kind(Curve(steps=10), {"scheduler": "pbt"}, clones=True),
-    "reports other bests": Kind(
-        Curve(
-            also={"best_loss": 9.0, "best_epoch": 9, "value": 8.0, "trial": 77, "config": "c", "at": 3, "status": "s"}
-        )
-    ),
-    "hyperparameters of our names": Kind(
-        space={**SPACE, "trial": tune.randint(1, 5), "loss": tune.uniform(1, 2), "status": tune.choice(["a", "b"])}
-    ),
-    "two objectives, nan": Kind(Curve(mishap="nan"), {"objectives": ("loss:min", "error:min")}),
-    "two objectives, raises": Kind(
-        Curve(mishap="raises"), {"objectives": ("loss:min", "error:min"), "scheduler": "fifo"}
-    ),
-    "two objectives, loses": Kind(
-        Curve(mishap="loses"), {"objectives": ("loss:min", "error:max"), "scheduler": "fifo"}
-    ),
-    "two objectives, several reports": Kind(Curve(each=2), {"objectives": ("loss:min", "error:max")}),
-    "two objectives, grid": Kind(
-        space=GRID,
-        objects=lambda: {"search_alg": BasicVariantGenerator()},
-        options={"num_samples": 1, "objectives": ("loss:min", "error:min")},
-    ),
-    "growth, confirmation": Kind(
-        **{**BEFORE_BASELINE, "options": {**BEFORE_BASELINE["options"], "grow": "on"}}, devices=4
-    ),
-    "growth, loses": Kind(Curve(mishap="loses"), {"grow": "on", "scheduler": "fifo"}, devices=4),
-    "growth, early": Kind(Curve(mishap="early"), {"grow": "on"}, devices=4),
-    "growth, added trials": Kind(options={"grow": "on"}, devices=4, add_trials=3),
+TRAITS: dict[str, dict[str, Any]] = {
+    "default": {},
+    **{name: {"options": {"scheduler": name}} for name in ("asha", "hyperband", "median", "fifo")},
+    **{name: {"options": {"search": name}} for name in ("random", "tpe", "qmc", "nsgaii")},
+    **{f"saves {how}": {"curve": {"saves": how}} for how in ("third", "better", "never")},
+    **{how: {"curve": {"mishap": how}} for how in get_args(Mishap)},
+    "several reports": {"curve": {"each": 2}},
+    "counts from 0": {"curve": {"from_0": True}},
+    "counts nothing": {"curve": {"says": "none"}},
+    "counts in every second report": {"curve": {"each": 2, "says": "second"}},
+    "counts anew": {"curve": {"forgets": True}},
+    "max": {"curve": {"metric": "score", "maximizes": True}},
+    "max of val_acc": {"curve": {"metric": "val_acc", "maximizes": True}},
+    "odd name": {"curve": {"metric": "val/loss@1 (%)"}},
+    "steps": {"curve": {"steps": 10}},
+    "reports other bests": {"curve": {"also": OTHER_BESTS}},
+    "grid": {"space": GRID, "objects": lambda: {"search_alg": BasicVariantGenerator()}, "options": {"num_samples": 1}},
+    "twice": {"options": {"num_samples": 2}},
+    "single values": {"space": {**SPACE, "width": tune.choice([2])}},
+    "mixed space": {"space": {**SPACE, "width": tune.randint(1, 5), "kind": tune.choice(["a", "b"])}},
+    "brute force": {"space": {"x": tune.quniform(-1.0, 1.0, 0.25)}, "options": {"search": "BruteForceSampler"}},
+    "hyperparameters of our names": {
+        "space": {**SPACE, "trial": tune.randint(1, 5), "loss": tune.uniform(1, 2), "status": tune.choice(["a", "b"])}
+    },
+    "branches": {"space": branching},
+    "baseline": {"baseline": {"x": 0.25}},
+    "baseline of a branch": {"baseline": {"x": 0.3, "kind": "b", "rate": 0.005}},
+    "baseline alone": {"options": {"baseline_only": True, "seeds": 3}, "baseline": {"x": 0.25}},
+    "confirmation": {"options": {"confirm": 2, "seeds": 3, "most_seeds": 3}},
+    "more seeds": {"options": {"confirm": 1, "seeds": 2}},
+    "added trials": {"add_trials": 3},
+    "target": {"options": {"target": 0.2}, "complete": False},
+    "target of a maximum": {"options": {"target": -0.2}, "complete": False},
+    "patience": {"options": {"patience": 3}, "complete": False},
+    **{f"time budget of {s} s": {"options": {"time_budget": s}, "complete": False} for s in (2.0, 5.0, 30.0)},
+    "checkpoints at each report": {"options": {"checkpoint_minutes": 0}},
+    "two objectives": {"options": {"objectives": ("loss:min", "error:min")}},
+    "two directions": {"options": {"objectives": ("loss:min", "error:max")}},
+    "two directions of a maximum": {"options": {"objectives": ("score:max", "error:min")}},
+    "growth": {"options": {"grow": "on"}, "devices": 4},
+    "two workers": {"options": {"workers_per_trial": 2}, "devices": 4},
+    "several trials a device": {"options": {"trials_per_device": 2}},
+    "one trial at a time": {"options": {"max_concurrent_trials": 1}},
+    **{name: {"devices": count} for name, count in (("one device", 1), ("four devices", 4), ("many devices", 8))},
+    "stop": {"objects": lambda: {"stop": {"training_iteration": 3}}},
+    "pbt": {"options": {"scheduler": "pbt"}, "clones": True},
+    "Ray's Optuna": {"objects": lambda: {"search_alg": OptunaSearch(seed=1)}},
+    "Ray's ASHA": {"objects": lambda: {"scheduler": ASHAScheduler(max_t=6, grace_period=1)}},
+    "Ray's median": {"objects": lambda: {"scheduler": MedianStoppingRule(grace_period=1)}},
+    "Ray's pbt": {
+        "objects": lambda: {"scheduler": PopulationBasedTraining(perturbation_interval=2, **PBT)},
+        "clones": True,
+    },
+    "PB2": {"objects": lambda: {"scheduler": PB2(perturbation_interval=2, **BOUNDS)}, "clones": True},
+    "BOHB": {"objects": lambda: {"scheduler": HyperBandForBOHB(max_t=6)}},
+    "tried": {"asked": {8: {"do": "try", "config": {"x": 0.125}}, 12: {"do": "try", "config": {"x": -0.75}}}},
+    "a point of it tried": {"asked": {8: {"do": "try", "config": {"x": 3 * 0.1}}, 9: {"do": "add", "trials": 2}}},
+    "stopped by hand": {"asked": {9: {"do": "stop", "trial": 2}}},
+    "more trials by hand": {"asked": {5: {"do": "add", "trials": 4}}},
+    "ended by hand": {"asked": {20: {"do": "end"}}, "complete": False},
+    "torn logs": {"torn": True},
+    **{f"killed in {method}": {"kill_while": method} for method in ("save", "train", "restore", "reset")},
 }
+"""What makes a kind another one: fields of it; those of the curve and the options come to those of its other traits."""
+NAMES = (
+    "default", "scheduler asha", "scheduler hyperband", "scheduler median", "fifo", "random", "tpe", "qmc", "nsgaii",
+    "saves third", "saves better", "saves never", "saves third, fifo", "saves better, fifo",
+    "trial raises", "trial nan", "trial infinity", "trial loses", "trial early", "trial done",
+    "raises, fifo, saves third", "loses, saves third, fifo", "save fails, checkpoints at each report", "load fails",
+    "several reports, fifo", "counts from 0", "counts from 0, loses, fifo", "counts from 0, baseline, confirmation",
+    "counts nothing", "median, counts nothing", "hyperband, counts nothing", "counts in every second report",
+    "counts in every second report, fifo", "counts anew", "counts anew, loses, fifo",
+    "grid", "grid, twice", "grid, a point of it tried", "single values", "mixed space", "brute force",
+    "hyperparameters of our names", "branches", "branches, baseline of a branch, confirmation", "branches, pbt",
+    "branches, tpe, fifo, saves third",
+    "Ray's Optuna", "Ray's ASHA", "Ray's median", "Ray's pbt", "PB2", "PB2, loses", "BOHB", "BOHB, raises", "stop",
+    "more seeds", "more seeds, raises", "more seeds, saves third, fifo", "baseline, more seeds", "baseline alone",
+    "baseline, confirmation", "baseline, confirmation, raises", "baseline, confirmation, nan",
+    "baseline, confirmation, loses", "baseline, confirmation, early", "baseline, confirmation, saves third",
+    "baseline, confirmation, several reports", "baseline, confirmation, added trials",
+    "added trials", "added trials, more seeds", "added trials, time budget of 30.0 s, target, more seeds",
+    "target", "patience", "time budget of 2.0 s", "time budget of 5.0 s, target, more seeds",
+    "checkpoints at each report", "one device", "many devices",
+    "growth", "growth, fifo, saves third", "growth, baseline, confirmation", "growth, loses, fifo", "growth, early",
+    "growth, added trials", "two workers", "several trials a device", "one trial at a time",
+    "pbt", "pbt, saves third", "pbt, saves better", "pbt, counts nothing", "pbt, four devices", "pbt, raises",
+    "pbt, nan", "pbt, infinity", "pbt, counts from 0",
+    "two objectives", "two objectives, saves third, fifo", "two objectives, nan", "two objectives, raises, fifo",
+    "two objectives, grid", "two directions, baseline, confirmation", "two directions, loses, fifo",
+    "two directions, several reports", "max, two directions of a maximum, fifo",
+    "max", "max, saves third", "max, saves better, fifo", "max of val_acc, baseline, confirmation", "max, raises, fifo",
+    "max, pbt", "max, patience", "max, target of a maximum", "max, growth",
+    "odd name", "odd name, baseline, confirmation", "reports other bests",
+    "steps", "steps, saves third", "steps, baseline, confirmation", "steps, pbt",
+    "tried", "stopped by hand", "more trials by hand", "ended by hand", "torn logs",
+    "torn logs, raises, saves third, fifo", "killed in save", "killed in train", "killed in restore", "killed in reset",
+)  # fmt: skip
+"""The kinds; a name is the list of its traits."""
+
+
+def kind_of(name: str) -> Kind:
+    """Return the kind that has these traits.
+
+    Raises:
+        KeyError: There is no such trait.
+    """
+    fields: dict[str, Any] = {"curve": {}, "options": {}}
+    for trait in name.split(", "):
+        for field_name, value in TRAITS[re.sub("^(scheduler|trial) ", "", trait)].items():
+            adds = field_name in ("curve", "options")
+            fields[field_name] = {**fields[field_name], **value} if adds else value
+    return Kind(**{**fields, "curve": Curve(**fields["curve"])})
 
 
 class CheckedSweep:
     """A sweep of a kind, with kills, and what its places say in the end."""
 
-    def __init__(self, name: str, kind: Kind, storage: Path, uri: str, *, seed: int = 0, kills: int = 0) -> None:
-        self.kind, self.storage, self.uri = kind, storage, uri
+    def __init__(self, name: str, storage: Path, uri: str, *, seed: int = 0, kills: int = 0) -> None:
+        self.kind, self.storage, self.uri = kind_of(name), storage, uri
         self.name = as_name(f"{name} {seed} {kills}")
         self.folder = storage / self.name
         self._seed, self._kills = seed, kills

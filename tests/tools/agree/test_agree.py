@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.agree.kinds import KINDS, CheckedSweep
+from tests.tools.agree.kinds import CheckedSweep
 from tests.tools.agree.places import disagreements
 from tests.tools.agree.truth import Truth
 
@@ -15,7 +15,7 @@ from tests.tools.agree.truth import Truth
 @pytest.mark.parametrize(
     ("name", "seed", "kills"),
     [
-        ("branches, baseline, confirmation", 0, 0),
+        ("branches, baseline of a branch, confirmation", 0, 0),
         ("saves third, fifo", 0, 0),
         ("baseline, confirmation, nan", 0, 0),
         ("several trials a device", 0, 0),
@@ -27,24 +27,24 @@ from tests.tools.agree.truth import Truth
         ("median, counts nothing", 0, 0),  # Ray's rule reads the epoch of trials that have ended
         ("pbt, saves third", 0, 0),
         ("pbt, counts nothing", 0, 0),
-        ("counts in every second report, default", 11, 0),  # a trial continues before a report that does not say it
+        ("counts in every second report", 11, 0),  # a trial continues before a report that does not say it
         ("counts anew", 0, 0),
-        ("max, two objectives", 0, 0),
-        ("two objectives, confirmation", 0, 0),
+        ("max, two directions of a maximum, fifo", 0, 0),
+        ("two directions, baseline, confirmation", 0, 0),
     ],
 )
 def test_every_place_has_the_numbers_that_the_loops_wrote_down(
     name: str, seed: int, kills: int, tmp_path: Path, tracking_store: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sweep = CheckedSweep(name, KINDS[name], tmp_path, tracking_store, seed=seed, kills=kills)
+    sweep = CheckedSweep(name, tmp_path, tracking_store, seed=seed, kills=kills)
     assert sweep.run() == []
     taken_over = any(len({report["x"] for report in reports.values()}) > 1 for reports in sweep.truth.reports.values())
-    assert taken_over == KINDS[name].clones
+    assert taken_over == sweep.kind.clones
     assert "has saved no checkpoint" not in caplog.text  # not even where the first two reports come without one
 
 
 def test_a_trial_that_waits_is_stopped_by_hand_and_keeps_its_checkpoint(tmp_path: Path, tracking_store: str) -> None:
-    sweep = CheckedSweep("stopped", KINDS["stopped by hand"], tmp_path, tracking_store)
+    sweep = CheckedSweep("stopped by hand", tmp_path, tracking_store)
     assert sweep.run() == []
     summary = json.loads((sweep.folder / "summary.json").read_text())
     assert [entry["what"] for entry in summary["steered"]] == ["stop trial-002"]
@@ -53,7 +53,7 @@ def test_a_trial_that_waits_is_stopped_by_hand_and_keeps_its_checkpoint(tmp_path
 
 
 def test_a_wrong_number_is_found(tmp_path: Path, tracking_store: str) -> None:
-    sweep = CheckedSweep("planted", KINDS["baseline, confirmation"], tmp_path, tracking_store)
+    sweep = CheckedSweep("baseline, confirmation", tmp_path, tracking_store)
     assert sweep.run() == []
     file = sweep.folder / "summary.json"
     summary = json.loads(file.read_text())
