@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import subprocess
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.sweep.record.state_log import logged_trials
@@ -30,6 +27,7 @@ from tests.helpers.object_store import object_store
 from tests.tools.agree.places import disagreements
 from tests.tools.agree.real_loop import CONFIRMED, CURVE, LOG
 from tests.tools.agree.truth import Truth
+from tests.tools.versions.sweep import Driver
 
 ENDS_WITHIN_S = 400
 
@@ -39,7 +37,8 @@ class RealKind:
     """A kind of sweep, by its command line."""
 
     curve: Mapping[str, Any] = field(default_factory=dict)
-    options: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Options in place of the usual ones, or besides them."""
     in_store: bool = False
     """Whether it is in an object store."""
     twice: bool = False
@@ -48,35 +47,53 @@ class RealKind:
 
 KINDS = {
     "loop": RealKind(),
-    "loop, saves third, fifo": RealKind({"saves": "third"}, ("--scheduler", "fifo")),
-    "loop, several trials a device": RealKind(options=("--trials-per-device", "2")),
-    "loop, confirmation": RealKind(options=("--confirm", "1", "--seeds", "2")),
+    "loop, saves third, fifo": RealKind({"saves": "third"}, {"scheduler": "fifo"}),
+    "loop, several trials a device": RealKind(options={"trials-per-device": "2"}),
+    "loop, confirmation": RealKind(options={"confirm": "1", "seeds": "2"}),
     "loop, in a store": RealKind(in_store=True),
-    "loader, twice": RealKind(options=("--scheduler", "fifo", "--search", "random"), twice=True),
+    "loader, twice": RealKind(options={"scheduler": "fifo", "search": "random"}, twice=True),
     "class": RealKind(),
-    "class, save fails": RealKind({"mishap": "save fails"}, ("--checkpoint-minutes", "0", "--same-errors", "0")),
-    "class, load fails": RealKind({"mishap": "load fails"}, ("--same-errors", "0")),
+    "class, save fails": RealKind({"mishap": "save fails"}, {"checkpoint-minutes": "0", "same-errors": "0"}),
+    "class, load fails": RealKind({"mishap": "load fails"}, {"same-errors": "0"}),
 }
 
 
 class RealSweep:
-    """A sweep of a kind, in processes of its own."""
+    """A sweep of a kind, in processes of its own; ``variables`` are in their environment."""
 
-    def __init__(self, folder: Path, name: str, storage: str, variables: Mapping[str, str]) -> None:
-        self._folder, self._name, self._log = folder, name, folder / "log"
-        self._log.mkdir()
+    def __init__(self, folder: Path, name: str, kind: RealKind, storage: str = "", **variables: str) -> None:
+        self._folder, self._kind, self._log = folder, kind, folder / "log"
+        self._log.mkdir(parents=True)
         (folder / CONFIRMED).mkdir()
         self.uri = f"sqlite:///{folder}/mlflow.db"
-        own = {CURVE: json.dumps(KINDS[name].curve), LOG: str(self._log), "AGREE_KIND": name}
-        self._variables = {**os.environ, **variables, **own, "GAUDI_TUNE_CACHE": str(folder / "cache")}
-        self._shared = ("--storage", storage, "--tracking-uri", self.uri)
+        own = {CURVE: json.dumps(kind.curve), LOG: str(self._log), "AGREE_KIND": name}
+        self._variables = {**variables, **own, "GAUDI_TUNE_CACHE": str(folder / "cache")}
+        self._shared = ("--storage", storage or f"{folder}/results", "--tracking-uri", self.uri)
+        self._drivers: list[Driver] = []
 
-    def start(self, *options: str) -> psutil.Popen:
-        with (self._folder / "printed").open("ab") as printed:
-            return psutil.Popen(
-                [sys.executable, "-m", "tests.tools.agree.real_loop", *options, *self._shared],
-                cwd=PROJECT_ROOT, env=self._variables, stdout=printed, stderr=subprocess.STDOUT,
-            )  # fmt: skip
+    @property
+    def printed(self) -> str:
+        """What all of its drivers have printed."""
+        return "".join(driver.printed for driver in self._drivers)
+
+    def start(self, *options: str) -> None:
+        command = [sys.executable, "-m", "tests.tools.agree.real_loop", *options, *self._shared]
+        self._drivers.append(Driver(command, PROJECT_ROOT, **self._variables))
+
+    def begin(self, seed: int = 0) -> None:
+        """Start it for the first time."""
+        usual = {"name": "sweep", "num-samples": "8", "seed": str(seed), "device": "cpu", "confirm": "0"}
+        self.start(*(word for name, value in {**usual, **self._kind.options}.items() for word in (f"--{name}", value)))
+
+    def ended_with(self) -> int:
+        """Wait for the end of the driver, and return its exit status."""
+        driver = self._drivers[-1]
+        try:
+            status = driver.process.wait(ENDS_WITHIN_S)
+        finally:
+            driver.end()
+        driver.reader.join(10)
+        return status
 
     def folder_of_sweep(self) -> Path:
         (folder,) = [*self._folder.glob("results/sweep"), *self._folder.glob("cache/storage/*/sweep")]
@@ -100,44 +117,33 @@ class RealSweep:
             if times > 1
         ]
 
-    def run(self, kills: int, chance: random.Random) -> list[str]:
-        """Run it, kill its driver so many times, and return the disagreements."""
-        kind = KINDS[self._name]
-        options = ["--name", "sweep", "--num-samples", "8", "--seed", str(chance.randrange(1000)), "--device", "cpu"]
-        driver = self.start(
-            *options, *(kind.options if "--confirm" in kind.options else ("--confirm", "0", *kind.options))
-        )
-        for _ in range(kills):
+    def run(self, chance: random.Random, signals: Sequence[signal.Signals] = ()) -> list[str]:
+        """Run it, send these signals to its driver at random moments, and return the disagreements."""
+        wrong = []
+        self.begin(chance.randrange(1000))
+        for number in signals:
+            driver = self._drivers[-1].process
             known = sum(map(len, self.reports().values())) + chance.randrange(3, 15)
             while driver.poll() is None and sum(map(len, self.reports().values())) < known:
                 time.sleep(0.05)
             time.sleep(chance.uniform(0, 2))
             if driver.poll() is not None:
                 break
-            self.kill(driver)
-            driver = self.start("--resume", "sweep")
-        try:
-            status = driver.wait(ENDS_WITHIN_S)
-        finally:
-            if driver.poll() is None:
-                self.kill(driver)
-        wrong = [*([f"status {status}"] if status else []), *self.repeated_otherwise()]
-        return wrong + disagreements(
-            self.folder_of_sweep(),
-            self.uri,
-            (self._folder / "printed").read_text(),
-            self._truth(),
-            killed=kills > 0,
-            complete=True,
-        )
-
-    def kill(self, driver: psutil.Popen) -> None:
-        """Kill -9 of the driver; the kernel ends the rest."""
-        with suppress(psutil.NoSuchProcess):
-            below = [p for p in driver.children(recursive=True) if not p.name().endswith("Agent")]
-            driver.kill()
-            driver.wait()
-            psutil.wait_procs(below, timeout=60)
+            if number == signal.SIGKILL:
+                self._drivers[-1].kill()
+            else:
+                driver.send_signal(number)
+                if (status := self.ended_with()) != 128 + number:
+                    wrong.append(f"status {status} after {number.name}")
+            self.start("--resume", "sweep")
+        if status := self.ended_with():
+            return [*wrong, f"status {status}"]
+        killed, folder = bool(signals), self.folder_of_sweep()
+        return [
+            *wrong,
+            *self.repeated_otherwise(),
+            *disagreements(folder, self.uri, self.printed, self._truth(), killed=killed, complete=True),
+        ]
 
     def _truth(self) -> Truth:
         searched = {
@@ -170,23 +176,22 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     sweeps = wrong = 0
-    for name in (name for name in KINDS if any(word in name for word in asked.kinds)):
+    for name, kind in ((name, kind) for name, kind in KINDS.items() if any(word in name for word in asked.kinds)):
         for kills in asked.kills:
             began = time.monotonic()
             with (
                 tempfile.TemporaryDirectory(prefix="agree-") as folder,
-                object_store() if KINDS[name].in_store else nullcontext() as store,
+                object_store() if kind.in_store else nullcontext() as store,
             ):
-                place = store.address if store is not None else f"{folder}/results"
-                sweep = RealSweep(Path(folder), name, place, store.variables if store is not None else {})
-                found = sweep.run(kills, random.Random(f"{name} {kills} {asked.seed}"))
-                if KINDS[name].twice:
-                    (twin_folder := Path(folder) / "twin").mkdir()
-                    twin = RealSweep(twin_folder, name, f"{twin_folder}/results", {})
-                    found += twin.run(0, random.Random(f"{name} {kills} {asked.seed}"))
+                place = {"storage": store.address, **store.variables} if store is not None else {}
+                sweep = RealSweep(Path(folder), name, kind, **place)
+                found = sweep.run(random.Random(f"{name} {kills} {asked.seed}"), [signal.SIGKILL] * kills)
+                if kind.twice:
+                    twin = RealSweep(Path(folder, "twin"), name, kind)
+                    found += twin.run(random.Random(f"{name} {kills} {asked.seed}"))
                     found += ["a sweep without a kill has other numbers"] if twin.reports() != sweep.reports() else []
                 if found:
-                    print((Path(folder) / "printed").read_text())
+                    print(sweep.printed)
             sweeps, wrong = sweeps + 1, wrong + bool(found)
             print(
                 f"{name}, {kills} kills, {time.monotonic() - began:.0f} s: {'; '.join(found) or 'agrees'}", flush=True
