@@ -127,32 +127,3 @@ def check_delivered(uri: str, name: str) -> None:
             history = client.get_metric_history(run.info.run_id, metric)
             arrived = [(value.step, value.value) for value in history]
             assert arrived == [(epoch, values_of(number, epoch)[metric]) for epoch in range(1, EPOCHS + 1)]
-
-
-def count_delivered(
-    uri: str, experiment: str, sweep: str, trials: int, epochs: int, metrics: Sequence[str]
-) -> dict[str, int]:
-    """Count what of a sweep is in MLflow, whose trials report these metrics after every epoch.
-
-    Returns:
-        The ``trials`` and ``values`` that are there, the values that are ``missing`` or ``doubled``, and how many runs
-        of the sweep and of its trials there are too many.
-    """
-    client = MlflowClient(uri)
-    known = client.get_experiment_by_name(experiment)
-    assert known is not None
-    parents = client.search_runs([known.experiment_id], f"tags.kind = 'sweep' and attributes.run_name = '{sweep}'")
-    ids = {run.info.run_id for run in parents}
-    found = client.search_runs([known.experiment_id], "tags.kind = 'trial'", max_results=10 * trials)
-    runs = [run for run in found if run.data.tags[MLFLOW_PARENT_RUN_ID] in ids]
-    there = {run.data.tags["trial"] for run in runs}
-    histories = [client.get_metric_history(run.info.run_id, metric) for run in runs for metric in metrics]
-    values = [len(history) for history in histories]
-    steps = [len({value.step for value in history} & set(range(1, epochs + 1))) for history in histories]
-    return {
-        "trials": len(there),
-        "values": sum(values),
-        "missing": trials * epochs * len(metrics) - sum(steps),
-        "doubled": sum(values) - sum(steps),
-        "doubled_runs": len(runs) - len(there) + len(parents) - 1,
-    }

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeVar
 
-from PIL import Image
 from selenium.common.exceptions import (
     ElementClickInterceptedException,
     ElementNotInteractableException,
@@ -172,10 +170,6 @@ class MlflowPages:
             return cells
 
         return self.wait(said, f"the column {name}")
-
-    def picture(self) -> Image.Image:
-        """Take a picture of the page."""
-        return Image.open(BytesIO(self.browser.get_screenshot_as_png())).convert("RGB")
 
 
 def _row(run: str) -> str:

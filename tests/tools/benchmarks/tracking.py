@@ -16,7 +16,6 @@ this project's. Takes 2 minutes on 2 cores.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import statistics
@@ -46,11 +45,19 @@ from gaudi_tune.sweep.record.events import Event, Reported, SweepBegan, TrialBeg
 from gaudi_tune.sweep.record.sweep_state import SweepState
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
-from tests.helpers.deliveries import free_port
 from tests.helpers.sleeping import EPOCHS, SLEEPING
 from tests.helpers.team_server import PASSWORDS, sign_in, team_server
 
-ONE_WAY_S = 0.05
+PROXY = f"""
+import sys, time
+sys.path[0] = {str(PROJECT_ROOT)!r}
+from tests.helpers.faulty_proxy import FaultyProxy
+
+proxy = FaultyProxy(int(sys.argv[1]))
+proxy.delay_s = 0.05
+print(proxy.address, flush=True)
+time.sleep(10**6)
+"""
 METRICS = ("score", "train_loss", "val_loss", "val_accuracy", "lr", "samples_per_second")
 TRIALS_AT_A_TIME = 4
 EVERY_S = 0.02
@@ -61,13 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=int, default=400, help="that this project is handed")
     parser.add_argument("--results-of-ray", type=int, default=20, help="that Ray's callback is handed")
-    parser.add_argument(
-        "--proxy", type=int, nargs=2, help="hold back what goes from one port to another (used by the benchmark)"
-    )
     asked = parser.parse_args()
-    if asked.proxy:
-        asyncio.run(proxy(*asked.proxy))
-        return
     medians: dict[str, tuple[float, float]] = {}
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         medians["sqlite"] = both(f"sqlite:///{folder}/mlflow.db", Path(folder) / "sqlite", asked)
@@ -175,50 +176,12 @@ def result_of(trial: Trial, epoch: int) -> dict[str, Any]:
 @contextmanager
 def far_away(port: int) -> Iterator[str]:
     """The address under which a server of this machine is 100 ms away."""
-    near = free_port()
-    process = subprocess.Popen([sys.executable, __file__, "--proxy", str(near), str(port)], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.readline()
-    try:
-        yield f"http://127.0.0.1:{near}"
-    finally:
-        process.kill()
-        process.wait()
-
-
-async def proxy(near: int, port: int) -> None:
-    """Pass on what comes to a port of this machine to another, and its answers, each later."""
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answers, further = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(held_back(reader, further), held_back(answers, writer))
-
-    server = await asyncio.start_server(connected, "127.0.0.1", near)
-    print("ready", flush=True)
-    await server.serve_forever()
-
-
-async def held_back(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass on what is read, each piece so much later, until there is no more."""
-    loop = asyncio.get_running_loop()
-    pieces: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-
-    async def read() -> None:
-        piece = b"any"
-        while piece:
-            piece = await reader.read(2**16)
-            pieces.put_nowait((loop.time() + ONE_WAY_S, piece))
-
-    async def write() -> None:
-        due, piece = await pieces.get()
-        while piece:
-            await asyncio.sleep(due - loop.time())
-            writer.write(piece)
-            await writer.drain()
-            due, piece = await pieces.get()
-        writer.close()
-
-    await asyncio.gather(read(), write())
+    with subprocess.Popen([sys.executable, "-c", PROXY, str(port)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Run a sweep in a cell of Jupyter Notebook, and see in a browser what the cell shows.
 
-    python -m tests.tools.notebook [--environment DIR] [--pictures DIR]
+    python -m tests.tools.notebook [--environment DIR]
 
 It needs Debian's Chromium, and installs notebook and jupyterlab into DIR, a virtual environment that it makes if there
 is none: so Jupyter's server is another process in another environment, as with JupyterHub. The kernel has the packages
 of this environment besides. Takes two minutes on 2 cores, once DIR is made. The exit status is 1 if something is
-missing. ``--pictures`` says where to leave a picture of the cell.
+missing.
 """
 
 from __future__ import annotations
@@ -16,19 +16,17 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
 from selenium.webdriver import ActionChains, Keys
 
 from gaudi_tune.define.options import PROJECT_ROOT
 from tests.helpers.deliveries import free_port
-from tests.helpers.mlflow_pages import MlflowPages, chromium, resize
+from tests.helpers.mlflow_pages import MlflowPages, chromium
 
 PACKAGES = ("notebook", "jupyterlab")
 CELLS = (
@@ -47,8 +45,6 @@ results = build_tuner(experiment, num_samples=8, epochs=9, device="cpu").fit()""
 )
 BEGUN = 4
 """Trials that are waited for while the sweep runs."""
-SETTLES_S = 2
-"""How long the page may take after a change of its size."""
 TABLE = "//div[contains(@class, 'jp-RenderedHTMLCommon')]//table"
 
 
@@ -57,11 +53,9 @@ def main() -> int:
         description=__doc__, prog="python -m tests.tools.notebook", formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--environment", type=Path, metavar="DIR")
-    parser.add_argument("--pictures", type=Path, metavar="DIR")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         environment = (arguments.environment or Path(folder, "environment")).resolve()
-        pictures = (arguments.pictures or Path(folder)).resolve()
         make_environment(environment)
         work, profile = Path(folder, "work"), Path(folder, "profile")
         work.mkdir()
@@ -69,7 +63,7 @@ def main() -> int:
         with served(environment, work) as address, chromium(profile) as browser:
             pages = MlflowPages(browser, address)
             try:
-                check_cells(pages, pictures)
+                check_cells(pages)
             except Exception as error:
                 browser.switch_to.default_content()
                 (Path(tempfile.gettempdir()) / "notebook-failed.png").write_bytes(browser.get_screenshot_as_png())
@@ -120,7 +114,7 @@ def served(environment: Path, work: Path) -> Iterator[str]:
         server.wait()
 
 
-def check_cells(pages: MlflowPages, pictures: Path) -> None:
+def check_cells(pages: MlflowPages) -> None:
     """Run the cells, and check what they show.
 
     Raises:
@@ -145,7 +139,6 @@ def check_cells(pages: MlflowPages, pictures: Path) -> None:
     print("at the end the table says so", flush=True)
     pages.wait(lambda _: pages.all("//*[contains(@class, 'js-plotly-plot')]"), "the learning curves")
     print("and the learning curves are below it", flush=True)
-    picture_of_cell(pages, pictures / "notebook-end.png")
 
 
 def has_kernel(pages: MlflowPages) -> bool:
@@ -171,15 +164,6 @@ def run(pages: MlflowPages, cell: int) -> None:
 
 def at_least(number: int, found: list[Any]) -> list[Any]:
     return found if len(found) >= number else []
-
-
-def picture_of_cell(pages: MlflowPages, file: Path) -> None:
-    """Take a picture of the page, scrolled to what the last cell shows."""
-    resize(pages.browser, 1280, 844)
-    pages.browser.execute_script("arguments[0].scrollIntoView()", pages.all(TABLE)[0])
-    time.sleep(SETTLES_S)
-    picture = pages.picture().quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)  # a third of the bytes
-    picture.save(file, optimize=True)
 
 
 if __name__ == "__main__":
