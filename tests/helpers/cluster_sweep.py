@@ -27,7 +27,7 @@ from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.private.ray_core import lean_ray
 from gaudi_tune.show.plan_text import plan_lines
-from tests.helpers.sleeping import SLEEPING
+from tests.helpers.quadratic import STEADY
 
 SOON_GONE = {"RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "500"}
 """Variables with which Ray finds in about 3 s that a node is gone, and not in about 15."""
@@ -120,7 +120,6 @@ def sweep(address: str, nodes: Nodes, asked: argparse.Namespace) -> dict[str, An
     options = SweepOptions(
         num_samples=asked.trials,
         workers_per_trial=asked.width,
-        recipe="sample",
         scheduler="fifo",
         search="random",
         checkpoint_minutes=0,
@@ -128,9 +127,9 @@ def sweep(address: str, nodes: Nodes, asked: argparse.Namespace) -> dict[str, An
         storage=asked.folder / "results",
         name="cluster",
         tracking_uri=f"sqlite:///{asked.folder}/mlflow.db",
-        settings=("epoch_s=0.5",),
+        settings=("seconds=0.5",),
     )
-    plan = make_plan(SLEEPING, options)
+    plan = make_plan(STEADY, options)
     print("\n".join(plan_lines(plan)), flush=True)
     results = SweepTuner(plan, callbacks=[nodes]).fit()
     deadline = time.time() + 10

@@ -67,7 +67,7 @@ def quadratic(config: dict[str, Any]) -> None:
         time.sleep(trial.seconds)
         loss = math.nan if trial.diverge_at and epoch >= trial.diverge_at else trial.x**2 / epoch
         score = {"score": 1 - trial.x**2 - 1 / epoch} if epoch != trial.silent_at else {}
-        metrics = {"epoch": epoch, **score, "train_loss": loss, "noise": torch.rand(())}
+        metrics = {"epoch": epoch, **score, "train_loss": loss, "noise": torch.rand((), device=worker_device())}
         if trial.done_at:
             metrics |= {"done": epoch == trial.done_at, "runs_in": os.environ["MLFLOW_EXPERIMENT_NAME"]}
         report(metrics, save=partial(_write, epoch=epoch))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import optuna
+from ray import tune
 
 from gaudi_tune import Budget, Experiment, Recipe
 from tests.helpers.loops import QuadraticConfig, quadratic
@@ -39,3 +41,5 @@ QUADRATIC = Experiment(
     display_params=("x",),
     metric="score",
 )
+STEADY = replace(QUADRATIC, name="steady", space={"x": tune.uniform(-1.0, 1.0)})
+"""The same without mishaps."""

@@ -34,7 +34,7 @@ from gaudi_tune.show.plan_text import plan_lines
 from gaudi_tune.sweep.record.device_time import DeviceTime
 
 sys.path.append(str(PROJECT_ROOT))  # the tests are no package that is installed
-from tests.helpers.sleeping import SLEEPING
+from tests.helpers.quadratic import STEADY
 from tests.helpers.stand_in_hpu import double_owners, environment, ownerships
 from tests.tools.benchmarks.processes import TreeMonitor
 
@@ -86,14 +86,13 @@ def sweep(folder: Path, trials: int, timeline: Path | None) -> dict[str, Any]:
     """Run the sweep and return what its devices did."""
     options = SweepOptions(
         num_samples=trials,
-        recipe="sample",
-        settings=(f"epoch_s={EPOCH_S}",),
+        settings=(f"seconds={EPOCH_S}",),
         search="random",
         storage=folder / "results",
         name="packing",
         tracking_uri=f"sqlite:///{folder}/mlflow.db",
     )
-    plan = make_plan(SLEEPING, options)
+    plan = make_plan(STEADY, options)
     print("\n".join(plan_lines(plan)), flush=True)
     tuner = SweepTuner(plan)
     results = tuner.fit()

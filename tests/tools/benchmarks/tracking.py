@@ -45,7 +45,7 @@ from gaudi_tune.sweep.record.events import Event, Reported, SweepBegan, TrialBeg
 from gaudi_tune.sweep.record.sweep_state import SweepState
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
-from tests.helpers.sleeping import EPOCHS, SLEEPING
+from tests.helpers.quadratic import STEADY
 from tests.helpers.team_server import PASSWORDS, sign_in, team_server
 
 PROXY = f"""
@@ -59,7 +59,7 @@ print(proxy.address, flush=True)
 time.sleep(10**6)
 """
 METRICS = ("score", "train_loss", "val_loss", "val_accuracy", "lr", "samples_per_second")
-TRIALS_AT_A_TIME = 4
+TRIALS_AT_A_TIME, EPOCHS = 4, 9
 EVERY_S = 0.02
 """How often this project gets a report: slowly enough for its thread to be at work all the while."""
 
@@ -100,8 +100,8 @@ def in_words(milliseconds: list[float]) -> str:
 
 def this_project(uri: str, folder: Path, results: int) -> list[float]:
     """Show reports to this project's tracker, see that all of them arrive, and return its times."""
-    options = SweepOptions(storage=folder, name="sweep", recipe="sample", device="cpu", tracking_uri=uri)
-    plan = make_plan(SLEEPING, options)
+    options = SweepOptions(storage=folder, name="sweep", epochs=EPOCHS, device="cpu", tracking_uri=uri)
+    plan = make_plan(STEADY, options)
     plan.folder.mkdir(parents=True)
     tracker = MlflowTracker(plan)
     state = SweepState(plan.objectives, plan.budget, results, DeviceTime(plan.devices))
@@ -158,7 +158,7 @@ def results_of(count: int) -> Iterator[tuple[Trial, dict[str, Any]]]:
 
 def trial_of(number: int) -> Trial:
     config = {"x": number / 1000, "epochs": EPOCHS}
-    return Trial(SLEEPING.name, config=config, experiment_tag=f"{number}_x={config['x']}", stub=True)
+    return Trial(STEADY.name, config=config, experiment_tag=f"{number}_x={config['x']}", stub=True)
 
 
 def result_of(trial: Trial, epoch: int) -> dict[str, Any]:
