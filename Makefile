@@ -82,7 +82,7 @@ scoreboard: $(READY) ## Compare search strategies in simulated sweeps; SEEDS=1 f
 	$(BIN)/uv pip install --quiet --python $(BIN)/python onnxruntime
 	$(BIN)/python tests/tools/benchmarks/scoreboard.py $(TABLES:%=--tables %) $(SEEDS:%=--seeds %) $(if $(RIVALS),--rivals $(RIVALS))
 
-faults: $(READY) ## Do 31 kinds of harm to running sweeps, 5 times each, two hours; two kinds want root's rights
+faults: $(READY) ## Do 32 kinds of harm to running sweeps, 5 times each, two hours; two kinds want root's rights
 	$(BIN)/python -m tests.tools.faults
 
 versions: $(READY) ## Test with 26 sets of versions of Python, Ray, Optuna, MLflow, torch and trainers, each in its own environment, hours

@@ -27,7 +27,7 @@ from gaudi_tune.sweep.record.state_log import StateLog, pack, read_log
 from tests.helpers.fed_state import Fed
 from tests.helpers.state_records import records_in
 from tests.tools.faults.check import check
-from tests.tools.faults.inflict import Inflict
+from tests.tools.faults.inflict import Inflict, tear_state
 from tests.tools.faults.sweep import DRIVER, UP_WITHIN_S, Sweep
 
 pytestmark = [pytest.mark.workers, pytest.mark.own_ray]
@@ -107,7 +107,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         inflict.torn_checkpoint()
         sweep.driver.kill()
         killed = ending()
-        inflict.tear_state()
+        tear_state(sweep.folder, random.Random(0))
 
         sweep.code = DRIVER
         resumed_at = time.time()

@@ -14,6 +14,6 @@ pytestmark = [pytest.mark.workers, pytest.mark.own_ray]
 
 
 def test_a_sweep_of_public_apis_alone_pauses_saves_and_ends_right(tmp_path: Path) -> None:
-    sweep = sweep_without(ALL, tmp_path, {"workers-per-trial": "2"})
+    sweep = sweep_without(ALL, tmp_path, workers=2)
     assert sweep.run(random.Random(0)) == [], sweep.printed
     assert f"{STOCK}=1: public APIs alone, but for " in sweep.printed

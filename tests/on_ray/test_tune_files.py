@@ -29,7 +29,7 @@ from gaudi_tune.on_ray.tune_files import (
 )
 from gaudi_tune.private import ray_tune
 from gaudi_tune.sweep.record.state_log import TRIALS
-from tests.tools.agree.kinds import KINDS, CheckedSweep
+from tests.tools.agree.kinds import CheckedSweep, kind_of
 
 
 def saved(folder: Path) -> _TrainingResult:
@@ -162,7 +162,7 @@ def test_reports_after_the_state_are_cut_off_since_the_sweep_may_go_on_otherwise
 
 def test_trials_are_added_in_the_process_of_a_sweep_that_is_over(storage: Path, tracking_store: str) -> None:
     """Tune reads what is put back where it wrote its own files, which are still there."""
-    sweep = CheckedSweep("more", KINDS["added trials"], storage, tracking_store)
+    sweep = CheckedSweep("more", kind_of("added trials"), storage, tracking_store)
     assert sweep.run() == []
     (state,) = sweep.folder.glob(CONTROLLER.format("*"))
     assert len(json.loads(state.read_text())["trial_data"]) == 8 + 3

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.tools.agree.kinds import NAMES, CheckedSweep
+from tests.tools.agree.kinds import NAMES, CheckedSweep, kind_of
 
 
 def main() -> int:
@@ -33,7 +33,7 @@ def main() -> int:
         for name in names:
             for seed in range(asked.first_seed, asked.first_seed + asked.seeds):
                 for kills in asked.kills:
-                    sweep = CheckedSweep(name, Path(folder) / "results", uri, seed=seed, kills=kills)
+                    sweep = CheckedSweep(name, kind_of(name), Path(folder) / "results", uri, seed=seed, kills=kills)
                     try:
                         found = sweep.run()
                     except Exception as error:  # a sweep that fails is a finding, too

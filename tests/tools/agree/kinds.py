@@ -203,8 +203,8 @@ def kind_of(name: str) -> Kind:
 class CheckedSweep:
     """A sweep of a kind, with kills, and what its places say in the end."""
 
-    def __init__(self, name: str, storage: Path, uri: str, *, seed: int = 0, kills: int = 0) -> None:
-        self.kind, self.storage, self.uri = kind_of(name), storage, uri
+    def __init__(self, name: str, kind: Kind, storage: Path, uri: str, *, seed: int = 0, kills: int = 0) -> None:
+        self.kind, self.storage, self.uri = kind, storage, uri
         self.name = as_name(f"{name} {seed} {kills}")
         self.folder = storage / self.name
         self._seed, self._kills = seed, kills

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.agree.kinds import CheckedSweep
+from tests.tools.agree.kinds import CheckedSweep, kind_of
 from tests.tools.agree.places import disagreements
 from tests.tools.agree.truth import Truth
 
@@ -36,7 +36,7 @@ from tests.tools.agree.truth import Truth
 def test_every_place_has_the_numbers_that_the_loops_wrote_down(
     name: str, seed: int, kills: int, tmp_path: Path, tracking_store: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sweep = CheckedSweep(name, tmp_path, tracking_store, seed=seed, kills=kills)
+    sweep = CheckedSweep(name, kind_of(name), tmp_path, tracking_store, seed=seed, kills=kills)
     assert sweep.run() == []
     taken_over = any(len({report["x"] for report in reports.values()}) > 1 for reports in sweep.truth.reports.values())
     assert taken_over == sweep.kind.clones
@@ -44,7 +44,7 @@ def test_every_place_has_the_numbers_that_the_loops_wrote_down(
 
 
 def test_a_trial_that_waits_is_stopped_by_hand_and_keeps_its_checkpoint(tmp_path: Path, tracking_store: str) -> None:
-    sweep = CheckedSweep("stopped by hand", tmp_path, tracking_store)
+    sweep = CheckedSweep("stopped", kind_of("stopped by hand"), tmp_path, tracking_store)
     assert sweep.run() == []
     summary = json.loads((sweep.folder / "summary.json").read_text())
     assert [entry["what"] for entry in summary["steered"]] == ["stop trial-002"]
@@ -53,7 +53,7 @@ def test_a_trial_that_waits_is_stopped_by_hand_and_keeps_its_checkpoint(tmp_path
 
 
 def test_a_wrong_number_is_found(tmp_path: Path, tracking_store: str) -> None:
-    sweep = CheckedSweep("baseline, confirmation", tmp_path, tracking_store)
+    sweep = CheckedSweep("planted", kind_of("baseline, confirmation"), tmp_path, tracking_store)
     assert sweep.run() == []
     file = sweep.folder / "summary.json"
     summary = json.loads(file.read_text())

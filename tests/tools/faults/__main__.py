@@ -1,4 +1,4 @@
-"""What happens to sweeps when things go wrong: 31 kinds of fault, each again and again, at random moments.
+"""What happens to sweeps when things go wrong: 32 kinds of fault, each again and again, at random moments.
 
 Sweeps of a tiny train loop run on stand-in HPUs. While all worker groups train, a fault is inflicted at a random
 moment, and when all train again, the next. Sweeps whose driver has ended go on with --resume. Afterwards every trial
@@ -7,46 +7,38 @@ must be in MLflow once each, and every HPU, process and lock must be free. Print
 
     {"kinds": 20, "runs": 100, "lost": 0, "doubled": 0, "leaked": 0}
 
-    python -m tests.tools.faults [KIND ...] [--times 5] [--seed 0] [--scheduler fifo] [--results FILE]
+    python -m tests.tools.faults [KIND ...] [--times 5] [--seed 0] [--scheduler fifo]
 
-Five times each take an hour and a half on 2 cores; with --results what was found is kept, and what is there is not
-done again. Exits with 1 if anything was lost, doubled or leaked. Makes separate file systems
-for the faults "disk" and "stalled-disk", which takes root's rights.
+Five times each take two hours on 2 cores. Exits with 1 if anything was lost, doubled or leaked. Makes separate file
+systems for the faults "disk" and "stalled-disk", which takes root's rights.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import random
-import signal
 import statistics
-import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import get_args
 
 import psutil
-from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT
-from rich.console import Console
-from rich.table import Table
 
 from gaudi_tune.define.options import SchedulerName
-from gaudi_tune.show.trackers.sweep_entries import git_state
 from tests.helpers.mlflow_server import Server
 from tests.tools.faults.check import check
 from tests.tools.faults.disk import file_system_that_fills, file_system_that_stalls
 from tests.tools.faults.inflict import KINDS, Inflict
 from tests.tools.faults.memory_group import JOIN_GROUP, group_with_little_memory
 from tests.tools.faults.sweep import GROUPS, Sweep
+from tests.tools.harm import Result, conclude, parsed
 
 TRIALS_A_FAULT = 8
 """Enough to last until all groups train again."""
@@ -82,59 +74,20 @@ INSIDE = {
 """What runs the sweep under a limit, by the kind of fault: the driver is killed there."""
 SWEEP_GB = 8
 """Memory that a sweep may take where the host's is filled, in GiB."""
-WHAT = ("lost", "doubled", "leaked")
-
-
-@dataclass(frozen=True)
-class Result:
-    """What one kind of fault did."""
-
-    kind: str
-    code: str
-    """Commit of the code that it was done to."""
-    back_after_s: list[float]
-    """Seconds until all groups trained again, for each time."""
-    faults: dict[str, int]
-    """How often something was lost, doubled, leaked."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; none: all")
-    parser.add_argument("--times", type=int, default=5, help="faults of each kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--scheduler", choices=get_args(SchedulerName), default="fifo", help="of the sweeps")
-    parser.add_argument("--results", type=Path, help="where to keep what was found, a line for each kind")
-    asked = parser.parse_args()
-    if unknown := set(asked.kinds) - set(KINDS):
-        parser.error(f"no such kinds: {', '.join(unknown)}; there are {', '.join(KINDS)}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of every finally
+    asked = parsed(parser, KINDS, times=5)
     print(f"seed {asked.seed}", flush=True)
-    found = read_results(asked.results)
-    for kind in asked.kinds or KINDS:
-        if kind not in found:
-            found[kind] = suffered(kind, asked.times, asked.seed, asked.scheduler)
-            if asked.results is not None:
-                with asked.results.open("a") as file:
-                    file.write(json.dumps(asdict(found[kind])) + "\n")
-    results = [found[kind] for kind in asked.kinds or KINDS]
-    show(results)
-    counts = {what: sum(result.faults[what] for result in results) for what in WHAT}
-    print(json.dumps({"kinds": len(results), "runs": sum(len(result.back_after_s) for result in results), **counts}))
-    if any(counts.values()):
-        sys.exit(1)
-
-
-def read_results(file: Path | None) -> dict[str, Result]:
-    """Return what was found before, by kind."""
-    lines = file.read_text().splitlines() if file is not None and file.exists() else []
-    return {result.kind: result for result in (Result(**json.loads(line)) for line in lines)}
+    conclude([suffered(kind, asked.times, asked.seed, asked.scheduler) for kind in asked.kinds])
 
 
 def suffered(kind: str, times: int, seed: int, scheduler: SchedulerName) -> Result:
     """Let sweeps suffer a kind of fault so many times."""
-    began, faults = time.monotonic(), Counter(dict.fromkeys(WHAT, 0))
-    code = git_state().get(MLFLOW_GIT_COMMIT, "?")  # now: a commit may come while the sweeps run
+    began, faults = time.monotonic(), Counter[str]()
     back_after: list[float] = []
     while len(back_after) < times:
         missing = times - len(back_after)
@@ -145,7 +98,9 @@ def suffered(kind: str, times: int, seed: int, scheduler: SchedulerName) -> Resu
             break
         back_after += done
     print(f"{kind}: {times} times in {time.monotonic() - began:.0f} s, {dict(faults)}", flush=True)
-    return Result(kind, code, back_after, dict(faults))
+    median, longest = (statistics.median(back_after), max(back_after)) if back_after else (math.nan, math.nan)
+    columns = {"back after, median": f"{median:.0f} s", "longest": f"{longest:.0f} s"}
+    return Result(kind, len(back_after), faults, columns)
 
 
 def disturbed(
@@ -218,17 +173,6 @@ def memory_limit() -> str:
     """Return the part of the host's memory that Ray lets a sweep and what runs already take."""
     memory = psutil.virtual_memory()
     return f"{(memory.total - memory.available + SWEEP_GB * 2**30) / memory.total:.3f}"
-
-
-def show(results: Sequence[Result]) -> None:
-    """Print a table of the faults."""
-    columns = ("fault", "times", *WHAT, "back after, median", "longest", "code")
-    table = Table(*columns, box=None, pad_edge=False)
-    for result in results:
-        counts, seconds = [str(result.faults[what]) for what in WHAT], result.back_after_s or [math.nan]
-        times = [f"{statistics.median(seconds):.0f} s", f"{max(seconds):.0f} s"]
-        table.add_row(result.kind, str(len(result.back_after_s)), *counts, *times, result.code[:7])
-    Console(width=100).print(table)
 
 
 if __name__ == "__main__":

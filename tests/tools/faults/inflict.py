@@ -75,15 +75,7 @@ class Inflict:
 
     def torn_state(self) -> None:
         """Kill -9 of the driver, and a record of the sweep's state that is half there."""
-        self._end(self.sweep.driver.kill, -signal.SIGKILL, self.tear_state)
-
-    def tear_state(self) -> None:
-        """Cut the last record off in the middle, as a machine that crashes does; of a single one add half of it."""
-        log = self.sweep.folder / STATE_LOG
-        content = log.read_bytes()
-        *before, (begins, ends) = records_in(content)
-        cut = content[: self.chance.randint(begins, ends - 1)]
-        log.write_bytes(cut if before else content + cut)
+        self._end(self.sweep.driver.kill, -signal.SIGKILL, partial(tear_state, self.sweep.folder, self.chance))
 
     def _end(self, how: Callable[[], None], status: int | None = None, then: Callable[[], None] | None = None) -> None:
         """End the driver, and let it go on; ``status`` is its exit status if there is only one that is right."""
@@ -258,43 +250,24 @@ class Inflict:
         partial.replace(self.sweep.clock)
 
 
+def tear_state(folder: Path, chance: random.Random) -> None:
+    """Cut the last record of a sweep off in the middle, as a machine that crashes does; of a single one add a half."""
+    log = folder / STATE_LOG
+    content = log.read_bytes()
+    *before, (begins, ends) = records_in(content)
+    cut = content[: chance.randint(begins, ends - 1)]
+    log.write_bytes(cut if before else content + cut)
+
+
 def _halve(file: Path) -> None:
     with file.open("r+b") as open_file:
         open_file.truncate(file.stat().st_size // 2)
 
 
 KINDS: dict[str, Callable[[Inflict], None]] = {
-    "driver": Inflict.driver,
-    "actor": Inflict.actor,
-    "worker": Inflict.worker,
-    "fork-server": Inflict.fork_server,
-    "raylet": Inflict.raylet,
-    "mlflow": Inflict.mlflow,
-    "ctrl-c": Inflict.ctrl_c,
-    "sigterm": Inflict.sigterm,
-    "sighup": Inflict.sighup,
-    "sigterm-group": Inflict.sigterm_group,
-    "sigusr1": Inflict.sigusr1,
-    "gcs": Inflict.gcs,
-    "hang": Inflict.hang,
-    "exception": Inflict.exception,
-    "nan": Inflict.nan,
-    "memory": Inflict.memory,
-    "host-memory": Inflict.host_memory,
+    **{name.replace("_", "-"): method for name, method in vars(Inflict).items() if not name.startswith("_")},
+    **dict.fromkeys(("few-files", "few-processes", "small-shm"), Inflict.driver),
+    **dict.fromkeys(("temporary-disk", "tracking-disk"), Inflict.disk),
     "cgroup-memory": Inflict.host_memory,
-    "disk": Inflict.disk,
-    "temporary-disk": Inflict.disk,
-    "tracking-disk": Inflict.disk,
-    "stalled-disk": Inflict.stalled_disk,
-    "torn-state": Inflict.torn_state,
-    "torn-checkpoint": Inflict.torn_checkpoint,
-    "deleted-checkpoint": Inflict.deleted_checkpoint,
-    "clock": Inflict.clock,
-    "suspended": Inflict.suspended,
-    "few-files": Inflict.driver,
-    "few-processes": Inflict.driver,
-    "small-shm": Inflict.driver,
-    "confirming": Inflict.confirming,
-    "growing": Inflict.growing,
 }
-"""Every kind of fault, by name."""
+"""Every kind of fault, by name: a method, and what is done to sweeps that run under a limit."""

@@ -23,28 +23,23 @@ import argparse
 import json
 import signal
 import socket
-import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from tests.helpers.object_store import BUCKET, CREDENTIALS
 from tests.tools.faults.accumulating import HURRY
+from tests.tools.harm import Result, conclude, parsed
 from tests.tools.hosts.network import SHARED, Host, ended_at_exit, leave_machines_network
 from tests.tools.hosts.sweep import HostsSweep, start_ray
 
 SHORT_S = 8
 """How long a host is without a network before Ray notices."""
 UP_WITHIN_S = 120
-WHAT = ("lost", "doubled", "leaked")
 
 
 class Cluster:
@@ -258,18 +253,8 @@ CASES: dict[str, Callable[[Cluster], None]] = {
 }
 
 
-@dataclass(frozen=True)
-class Result:
-    """What came of one case."""
-
-    kind: str
-    seconds: float
-    faults: Counter[str]
-    notes: list[str]
-
-
 def run_case(kind: str) -> Result:
-    """Run a case once."""
+    """Run a case once, and return what came of it."""
     began = time.monotonic()
     print(f"{kind} ...", flush=True)
     with tempfile.TemporaryDirectory(prefix="hosts-", ignore_cleanup_errors=True) as folder:
@@ -287,27 +272,15 @@ def run_case(kind: str) -> Result:
                     faults += cluster.sweep.faults
                     if faults.total():
                         print(cluster.sweep.printed, flush=True)
-    return Result(kind, time.monotonic() - began, faults, cluster.notes)
+    columns = {"seconds": f"{time.monotonic() - began:.0f}", "what it showed": "; ".join(cluster.notes)}
+    return Result(kind, 1, faults, columns)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(CASES)}; none: all")
-    parser.add_argument("--times", type=int, default=1, help="runs of each kind")
-    asked = parser.parse_args()
-    if unknown := set(asked.kinds) - set(CASES):
-        parser.error(f"no such kinds: {', '.join(unknown)}; there are {', '.join(CASES)}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of every finally
+    asked = parsed(parser, CASES, times=1)
     leave_machines_network()
-    results = [run_case(kind) for kind in asked.kinds or CASES for _ in range(asked.times)]
-    table = Table("kind", "seconds", *WHAT, "what it showed", box=None, pad_edge=False)
-    for result in results:
-        counts = [str(result.faults[what]) for what in WHAT]
-        table.add_row(result.kind, f"{result.seconds:.0f}", *counts, "; ".join(result.notes))
-    Console(width=140).print(table)
-    total = {what: sum(result.faults[what] for result in results) for what in WHAT}
-    print(json.dumps({"kinds": len({result.kind for result in results}), "runs": len(results), **total}))
-    sys.exit(any(total.values()))
+    conclude([run_case(kind) for kind in asked.kinds for _ in range(asked.times)])
 
 
 if __name__ == "__main__":

@@ -41,9 +41,10 @@ def main() -> int:
     return status
 
 
-def sweep_without(name: str, folder: Path, options: dict[str, str] | None = None, **variables: str) -> RealSweep:
+def sweep_without(name: str, folder: Path, *, workers: int = 1, any_version: bool = False) -> RealSweep:
     """Return a small sweep without a surface, which has yet to begin."""
-    return RealSweep(folder, "loop", RealKind(options=SMALL | (options or {})), **{STOCK: name, **variables})
+    variables = {STOCK: name, **({ANY_VERSION: "1"} if any_version else {})}
+    return RealSweep(folder, "loop", RealKind(options={**SMALL, "workers-per-trial": str(workers)}), **variables)
 
 
 def without(name: str, folder: Path) -> list[str]:
@@ -62,7 +63,7 @@ def without(name: str, folder: Path) -> list[str]:
     status, printed = refused.ended_with(), refused.printed
     if status != 2 or name not in printed or tested(surface.library) not in printed:
         return [f"the plan does not refuse: status {status}, {printed}"]
-    return sweep_without(name, folder, **{ANY_VERSION: "1"}).run(random.Random(0))
+    return sweep_without(name, folder, any_version=True).run(random.Random(0))
 
 
 if __name__ == "__main__":
