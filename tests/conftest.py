@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import combinations
 from multiprocessing.process import BaseProcess
@@ -26,6 +27,7 @@ import ray
 import setuptools  # noqa: F401  (before anything imports Python's own distutils: torch's compiler fails after that)
 import torch  # noqa: F401  (its first import starts ldconfig, which no quick test may)
 from _pytest.mark.expression import Expression
+from mlflow.tracking import MlflowClient
 
 from experiments.tune_bert import sample_settings
 from search_spaces.bert import BASELINE
@@ -126,6 +128,20 @@ def tracking_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         patch.setenv("MLFLOW_TRACKING_URI", uri)
         patch.chdir(folder)  # MLflow puts the artifacts of a database store into the current folder
         yield uri
+
+
+@pytest.fixture(scope="session")
+def new_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], str]:
+    """Makes an empty database of MLflow in a file and returns its address. MLflow itself takes seconds to make one."""
+    made = tmp_path_factory.mktemp("made") / "mlflow.db"
+
+    def make(file: Path) -> str:
+        if not made.exists():
+            MlflowClient(f"sqlite:///{made}").search_experiments()
+        shutil.copy(made, file)
+        return f"sqlite:///{file}"
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -286,11 +286,16 @@ def runs(folder: Path) -> str:
     return "mlflow:old"
 
 
+@pytest.fixture
+def uri(new_store: Callable[[Path], str], tmp_path: Path) -> str:
+    return new_store(tmp_path / "mlflow.db")
+
+
 @pytest.mark.parametrize("make", [table, study, runs])
 def test_results_from_outside_are_learned_from_and_what_lies_outside_is_named(
-    make: Callable[[Path], str], tmp_path: Path, storage: Path
+    make: Callable[[Path], str], uri: str, tmp_path: Path, storage: Path
 ) -> None:
-    source, uri = make(tmp_path), f"sqlite:///{tmp_path / 'mlflow.db'}"
+    source = make(tmp_path)
     plan = plan_of(MIXED, storage, learn_from=(source,), tracking_uri=uri)
     assert plan.learned == [
         {"x": 0.4, "optimizer": "adamw"}, {"x": 0.5, "optimizer": "sgd"}, {"x": 0.1, "optimizer": "sgd"}
@@ -298,8 +303,8 @@ def test_results_from_outside_are_learned_from_and_what_lies_outside_is_named(
     assert f"learns from {source}: 3 of 4 trials fit, 1 lie outside x's range" in plan.learning_notes
 
 
-def test_a_metric_is_looked_for_under_the_name_that_it_has_in_mlflow(tmp_path: Path, storage: Path) -> None:
-    client = MlflowClient(uri := f"sqlite:///{tmp_path / 'mlflow.db'}")
+def test_a_metric_is_looked_for_under_the_name_that_it_has_in_mlflow(uri: str, tmp_path: Path, storage: Path) -> None:
+    client = MlflowClient(uri)
     run = client.create_run(client.create_experiment("old", str(tmp_path / "artifacts"))).info.run_id
     client.log_param(run, "x", 0.25)
     client.log_metric(run, "score_1", 0.5)
@@ -319,10 +324,10 @@ def test_a_metric_is_looked_for_under_the_name_that_it_has_in_mlflow(tmp_path: P
     ],
 )
 def test_a_source_from_outside_that_cannot_be_used_is_an_error(
-    source: str, says: str, tmp_path: Path, storage: Path
+    source: str, says: str, uri: str, tmp_path: Path, storage: Path
 ) -> None:
     (tmp_path / "other.csv").write_text("loss,x\n1,2\n")
-    study(tmp_path)
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    if source.endswith("old.db"):
+        study(tmp_path)
     with pytest.raises(SweepError, match=re.escape(says)):
         plan_of(MIXED, storage, learn_from=(source.format(folder=tmp_path),), tracking_uri=uri)

@@ -7,7 +7,7 @@ import shutil
 import socket
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -101,11 +101,13 @@ def test_a_tracking_server_that_does_not_answer_is_an_error(
     assert "MLFLOW_HTTP_REQUEST_TIMEOUT" not in os.environ
 
 
-def test_an_experiment_deleted_in_mlflow_is_an_error(storage: Path, tmp_path: Path) -> None:
-    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/deleted.db")
+def test_an_experiment_deleted_in_mlflow_is_an_error(
+    new_store: Callable[[Path], str], storage: Path, tmp_path: Path
+) -> None:
+    client = mlflow.MlflowClient(uri := new_store(tmp_path / "deleted.db"))
     client.delete_experiment(client.create_experiment("bert"))
     with pytest.raises(SweepError, match="'bert' was deleted there; bring it back with: mlflow experiments restore"):
-        plan_for(storage, tracking_uri=f"sqlite:///{tmp_path}/deleted.db")
+        plan_for(storage, tracking_uri=uri)
 
 
 def test_a_database_of_another_mlflow_is_refused_with_the_command_that_helps(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,8 @@ from gaudi_tune.show.trackers.sweep_entries import GIT_COMMIT
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> MlflowClient:
-    return MlflowClient(f"sqlite:///{tmp_path_factory.mktemp('store') / 'mlflow.db'}")
+def client(new_store: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory) -> MlflowClient:
+    return MlflowClient(new_store(tmp_path_factory.mktemp("store") / "mlflow.db"))
 
 
 @pytest.mark.parametrize("name", ["a/b", "a:b", "", ".."])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,13 @@ from sqlalchemy.exc import OperationalError
 from gaudi_tune.private.mlflow_schema import VERSION_QUERY, latest_version
 
 
-def test_a_new_database_has_the_latest_version_and_mlflow_refuses_an_earlier_one(tmp_path: Path) -> None:
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    MlflowClient(uri).search_experiments()
+def test_a_new_database_has_the_latest_version_and_mlflow_refuses_an_earlier_one(
+    new_store: Callable[[Path], str], tmp_path: Path
+) -> None:
+    uri = new_store(tmp_path / "mlflow.db")
     with sqlite3.connect(tmp_path / "mlflow.db") as database:
         assert database.execute(VERSION_QUERY).fetchall() == [(latest_version(),)]
         database.execute("UPDATE alembic_version SET version_num = 'cc1f77228345'")  # of MLflow 1.28
-    (tmp_path / "copy.db").write_bytes((tmp_path / "mlflow.db").read_bytes())
     # MLflow 3.5 begins to upgrade it, which fails here, because only the number was set back.
     with pytest.raises((MlflowException, OperationalError), match=r"mlflow db upgrade|already exists|duplicate column"):
-        MlflowClient(f"sqlite:///{tmp_path / 'copy.db'}").search_experiments()
+        MlflowClient(uri).search_experiments()

@@ -39,10 +39,9 @@ def send_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow's; it takes seconds to make."""
+def database(new_store: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("store") / "mlflow.db"
-    MlflowClient(f"sqlite:///{file}").search_experiments()
+    new_store(file)
     return file
 
 
@@ -185,7 +184,7 @@ def test_two_sweeps_may_make_their_experiment_at_the_same_time(
 
 
 def test_a_store_that_cannot_be_opened_takes_everything_once_it_can(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    new_store: Callable[[Path], str], tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mlflow.store.db.utils.MAX_RETRY_COUNT", 1)  # else each try takes 102 s
     file, count = tmp_path / "mlflow.db", MAX_TRIES + 2
@@ -198,6 +197,7 @@ def test_a_store_that_cannot_be_opened_takes_everything_once_it_can(
     sender.start()
     wait_until(lambda: caplog.text.count("cannot be opened: ") >= count // 2)
     file.rmdir()
+    new_store(file)
     sender.close()
     assert not outbox.waiting
     check_delivered(uri, "opened")
@@ -217,7 +217,9 @@ def wait_until(done: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def test_a_sweep_opens_a_store_after_another_process_has_made_its_tables(tmp_path: Path) -> None:
+def test_a_sweep_opens_a_store_after_another_process_has_made_its_tables(
+    new_store: Callable[[Path], str], tmp_path: Path
+) -> None:
     file = tmp_path / "new.db"
     outbox = outbox_in(tmp_path / "sweep", records_of("sweep", f"sqlite:///{file}"))
     sender = Sender(f"sqlite:///{file}", outbox)
@@ -225,5 +227,6 @@ def test_a_sweep_opens_a_store_after_another_process_has_made_its_tables(tmp_pat
         sender.start()
         time.sleep(3 * SEND_EVERY_S)
         assert not file.exists()
+        new_store(file)
     sender.close()
     assert outbox.waiting == 0

@@ -75,6 +75,10 @@ def test_a_database_s_address_with_a_secret_is_refused(uri: str, monkeypatch: py
         "sqlite:////data/a:b@c/mlflow.db",
         "databricks://profile",
         "./mlruns",
+        "sqlite:////home/me/memory/mlflow.db",
+        "sqlite:////runs/mode=memory,lr=0.1/mlflow.db",
+        "sqlite:///a.db?timeout=30",
+        "sqlite:///file:/x/m.db?mode=rw&uri=true",
     ],
 )
 def test_other_addresses_are_taken(uri: str) -> None:
@@ -126,14 +130,3 @@ def test_a_database_in_a_file_has_its_artifacts_beside_it() -> None:
 def test_a_database_in_memory_is_no_store(uri: str) -> None:
     with pytest.raises(SweepError, match=r"is in memory and ends with the process; give a file, such as sqlite:///"):
         tracking_uri(uri)
-
-
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "sqlite:////home/me/memory/mlflow.db", "sqlite:////runs/mode=memory,lr=0.1/mlflow.db", "sqlite:///a.db?timeout=30",
-        "sqlite:///file:/x/m.db?mode=rw&uri=true",
-    ],
-)  # fmt: skip
-def test_a_database_in_a_file_is_a_store(uri: str) -> None:
-    assert tracking_uri(uri) == uri
