@@ -177,15 +177,6 @@ def test_a_hyperparameter_may_have_another_name_in_the_study_in_each_branch() ->
     assert SearchSpace(of_two_branches).multiply(["lr"], 10).ranges["lr"][0] != space.ranges["lr"][0]
 
 
-def test_two_names_of_one_hyperparameter_in_one_trial_are_refused() -> None:
-    def twice(trial: optuna.Trial) -> None:
-        trial.suggest_float("encoder.dropout", 0.0, 0.3)
-        trial.suggest_float("head.dropout", 0.0, 0.3)
-
-    with pytest.raises(SweepError, match=r"head\.dropout and encoder\.dropout in one trial, and both are the same"):
-        _ = SearchSpace(twice).names
-
-
 @pytest.mark.parametrize(
     ("range_", "expected"),
     [
@@ -274,20 +265,6 @@ def test_a_function_cannot_return_another_value_than_it_was_given() -> None:
     assert space.names == {"lr"}
 
 
-def test_a_name_has_one_range_in_a_trial() -> None:
-    def twice(trial: optuna.Trial) -> None:
-        trial.suggest_float("lr", 0.0, 1.0)
-        trial.suggest_float("lr", 0.0, 2.0)
-
-    with pytest.raises(SweepError, match="asks for 'lr' in two ranges; give one of them another name"):
-        _ = SearchSpace(twice).names
-
-
-def test_optunas_old_names_are_refused() -> None:
-    with pytest.raises(SweepError, match=r"suggest_uniform\(\) is an old name of Optuna's; call suggest_float\(\)"):
-        _ = SearchSpace(lambda trial: trial.suggest_uniform("lr", 0, 1)).names  # type: ignore[arg-type,return-value]
-
-
 def test_a_function_is_checked_once_and_not_in_each_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[Draw] = []
     monkeypatch.setattr("gaudi_tune.define.search_space.check_draw", checked.append)
@@ -316,6 +293,18 @@ def test_all_wrong_entries_are_named_at_once() -> None:
         (
             lambda trial: {"lr": tune.uniform(0, 1)},
             r"returned a range for lr; ask the trial instead, .*suggest_float\('lr'",
+        ),
+        (
+            lambda trial: {"sum": trial.suggest_float("lr", 0.0, 1.0) + trial.suggest_float("lr", 0.0, 2.0)},
+            "asks for 'lr' in two ranges; give one of them another name",
+        ),
+        (
+            lambda trial: {"sum": trial.suggest_float("encoder.rate", 0, 1) + trial.suggest_float("head.rate", 0, 1)},
+            r"head\.rate and encoder\.rate in one trial, and both are the same",
+        ),
+        (
+            lambda trial: trial.suggest_uniform("lr", 0, 1),
+            r"suggest_uniform\(\) is an old name of Optuna's; call suggest_float\(\)",
         ),
     ],
 )

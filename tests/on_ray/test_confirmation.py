@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from ray import tune
 
-from gaudi_tune import Budget, Experiment, Recipe, build_tuner, report
-from gaudi_tune.devices.cuda import CUDA
-from tests.helpers.groups import in_one_group
+from tests.tools.agree.kinds import SPACE, CheckedSweep, Kind
+from tests.tools.agree.loops import Curve
 
 
-def choosing(config: dict[str, Any]) -> None:
-    """Choose algorithms as the shared loop does on a GPU, and report which are on."""
-    CUDA.choose_algorithms(tf32=config["tf32"], benchmark=config["cudnn_benchmark"])
-    chosen = {"tf32": torch.backends.cudnn.allow_tf32, "cudnn_benchmark": torch.backends.cudnn.benchmark}
-    report({"score": config["x"] + config["tf32"], "of": config["confirms"], **chosen})
+@dataclass(frozen=True)
+class Choosing(Curve):
+    """Reports which algorithms its trial is to choose: one is a setting, the other a hyperparameter."""
+
+    def reports(self, config: dict[str, Any], epoch: int, done: int) -> Iterator[tuple[dict[str, Any], bool]]:
+        chosen = {name: config[name] for name in ("tf32", "cudnn_benchmark", "confirms")}
+        for metrics, saves in super().reports(config, epoch, done):
+            yield {**metrics, **chosen}, saves
 
 
-CHOOSING = Experiment(
-    train_loop=choosing,
-    space={"x": tune.uniform(0.0, 0.5), "tf32": tune.choice([False, True])},
-    baseline={"x": 0.1, "tf32": False},
-    recipes={"full": Recipe(settings=lambda: {"cudnn_benchmark": False}, budget=Budget(epochs=1), num_samples=4)},
-    metric="score",
-)
-"""One algorithm is a setting and the other a hyperparameter, with which a trial is better."""
-
-
-def test_the_confirmation_chooses_the_algorithms_of_the_search(ray_here: None, tmp_path: Path) -> None:
-    given: dict[str, Any] = {"settings": ("cudnn_benchmark=true",), "confirm": 1, "seeds": 2, "search": "random"}
-    in_one_group(build_tuner(CHOOSING, storage=tmp_path, name="chosen", seed=1, device="cpu", **given)).fit()
-    reports = [json.loads(file.read_text()) for file in sorted((tmp_path / "chosen").glob("trial-*/result.json"))]
-    assert [row["cudnn_benchmark"] for row in reports] == [True] * 8
-    assert [row["tf32"] for row in reports if row["of"]] == [False] * 2 + [True] * 2, "the baseline, then the best"
+def test_the_confirmation_chooses_the_algorithms_of_the_search(storage: Path, tracking_store: str) -> None:
+    space = {**SPACE, "tf32": tune.choice([False, True]), "cudnn_benchmark": False}
+    options = {"settings": ("cudnn_benchmark=true",), "confirm": 1, "seeds": 2, "search": "random", "scheduler": "fifo"}
+    kind = Kind(Choosing(), options, space=space, baseline={"x": 0.25, "tf32": False})
+    sweep = CheckedSweep("chosen", kind, storage, tracking_store)
+    sweep.run()
+    files = sorted(sweep.folder.glob("trial-*/result.json"))
+    chosen = [json.loads(file.read_text().splitlines()[0]) for file in files]
+    assert [trial["cudnn_benchmark"] for trial in chosen] == [True] * (8 + 4)
+    assert {trial["tf32"] for trial in chosen} == {False, True}
+    best = json.loads((sweep.folder / "summary.json").read_text())["confirmation"]["rivals"][0]["trial"]
+    of_best = chosen[best - 1]["tf32"]
+    assert [(trial["confirms"], trial["tf32"]) for trial in chosen[8:]] == [(1, False)] * 2 + [(best, of_best)] * 2

@@ -21,8 +21,9 @@ from ray import tune
 from ray.tune import Checkpoint
 from ray.tune.schedulers import TrialScheduler
 
-from gaudi_tune import SweepOptions, build_tuner
+from gaudi_tune import SweepOptions
 from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.devices.cpu import CPU
 from gaudi_tune.on_ray import sweep_run
 from gaudi_tune.on_ray.signals import Signals
 from gaudi_tune.on_ray.sweep_run import SweepRun
@@ -41,8 +42,12 @@ from gaudi_tune.sweep.record.events import (
 )
 from tests.helpers.cluster_sweep import SOON_GONE
 from tests.helpers.quadratic import QUADRATIC
+from tests.helpers.simulated_actors import Clock
+from tests.helpers.simulated_groups import Groups
+from tests.helpers.simulated_sweep import simulated_tuner, without_ray
+from tests.tools.agree.groups import STATE
 from tests.tools.agree.kinds import CheckedSweep, Kind
-from tests.tools.agree.loops import Curve
+from tests.tools.agree.loops import Curve, Saves
 
 
 @pytest.fixture
@@ -77,11 +82,16 @@ def save(run: SweepRun, number: int) -> None:
     run.on_checkpoint(0, [], trial, Checkpoint(str(place)))
 
 
-def test_tune_is_interrupted_once_every_running_trial_is_saved(run: SweepRun, interrupts: list[float]) -> None:
+@pytest.mark.parametrize("pauses", [False, True])
+def test_tune_is_interrupted_once_every_trial_that_runs_or_is_to_pause_is_saved(
+    run: SweepRun, interrupts: list[float], pauses: bool
+) -> None:
     run.early_end.ask(Ending("for a test", 0))
     turn(run)
     save(run, 1)
-    turn(run)
+    if pauses:
+        run.state.apply(Decided(trial=2, decision=Decision("pause", "it waits")))
+    turn(run, *([2] if pauses else []))
     assert not interrupts
     save(run, 2)
     turn(run)
@@ -99,18 +109,6 @@ def test_without_ray_the_process_ends_also_if_the_sweep_cannot_be_closed(
     run.leaving.leave(Ending("Ray is gone", 1, at_once=True))
     assert left == [1]
     assert "the sweep could not be closed" in caplog.text
-
-
-def test_the_checkpoint_of_a_trial_that_pauses_is_waited_for(run: SweepRun, interrupts: list[float]) -> None:
-    run.early_end.ask(Ending("for a test", 0))
-    turn(run)
-    save(run, 1)
-    run.state.apply(Decided(trial=2, decision=Decision("pause", "it waits")))
-    turn(run, 2)
-    assert not interrupts
-    save(run, 2)
-    turn(run)
-    assert len(interrupts) == 1
 
 
 def test_once_the_sweep_ends_no_trial_takes_over_another(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,20 +327,6 @@ def test_one_signal_more_ends_the_process_also_while_a_full_disk_is_waited_for(
         assert process.wait() == -number
 
 
-def test_a_real_sweep_ends_at_its_target_with_its_trials_saved(ray_here: None, tmp_path: Path) -> None:
-    plain = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
-    options: dict[str, Any] = {"num_samples": 20, "epochs": 27, "scheduler": "fifo", "settings": ("seconds=0.3",)}
-    build_tuner(plain, name="good-enough", storage=tmp_path, target=-0.5, **options).fit()
-    summary = json.loads((tmp_path / "good-enough" / "summary.json").read_text())
-    assert summary["ended_early"]["status"] == 0
-    assert summary["best"]["value"] >= -0.5
-    assert summary["interrupted"] == [1, 2]
-    assert summary["device_seconds"]["lost"] == 0, "each waited where it had saved"
-    for number in summary["interrupted"]:
-        # Two, if the sweep ended before Tune removed the one before.
-        assert len(list((tmp_path / "good-enough" / f"trial-{number:03d}").glob("checkpoint_*/epoch.txt"))) in (1, 2)
-
-
 class CtrlC(tune.Callback):
     """Comes when the sweep has taken over the signals, and no trial has begun."""
 
@@ -350,18 +334,27 @@ class CtrlC(tune.Callback):
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_a_real_sweep_ends_on_ctrl_c_before_its_first_trial(ray_here: None, tmp_path: Path) -> None:
-    options = SweepOptions(storage=tmp_path, name="x", device="cpu", num_samples=2)
-    before, began = signal.getsignal(signal.SIGINT), time.monotonic()
-    SweepTuner(make_plan(QUADRATIC, options), callbacks=[CtrlC()], trackers=[]).fit()
-    assert time.monotonic() - began < 300, "Tune waits ten minutes for a proposal, if there is to be none"
+def test_a_sweep_ends_on_ctrl_c_before_its_first_trial(tmp_path: Path) -> None:
+    before, groups = signal.getsignal(signal.SIGINT), Groups(Clock(), 2)
+    began = groups.clock.now()
+    with without_ray(tmp_path, groups, CPU):
+        plan = simulated_tuner(tmp_path, trials=2, epochs=4).plan
+        SweepTuner(plan, callbacks=[CtrlC()], trackers=[]).fit()
+    assert groups.clock.now() - began < 300, "Tune waits ten minutes for a proposal, if there is to be none"
     assert signal.getsignal(signal.SIGINT) == before
-    assert json.loads((tmp_path / "x" / "summary.json").read_text())["ended_early"]["status"] == CTRL_C
+    assert json.loads(plan.summary_file.read_text())["ended_early"]["status"] == CTRL_C
 
 
-def test_a_sweep_whose_loop_saves_nothing_ends_at_its_limit(storage: Path, tracking_store: str) -> None:
-    kind = Kind(Curve(saves="never"), {"patience": 1, "scheduler": "fifo"}, complete=False)
-    sweep = CheckedSweep("unsaved", kind, storage, tracking_store)
+@pytest.mark.parametrize(("saves", "limit"), [("every", {"target": 0.2}), ("never", {"patience": 1})])
+def test_a_sweep_ends_at_its_limit_with_its_trials_saved_if_they_save(
+    saves: Saves, limit: dict[str, float], storage: Path, tracking_store: str
+) -> None:
+    kind = Kind(Curve(saves=saves), {"scheduler": "fifo", **limit}, complete=False)
+    sweep = CheckedSweep(f"limit {saves}", kind, storage, tracking_store)
     assert sweep.run() == []
     summary = json.loads((sweep.folder / "summary.json").read_text())
     assert (summary["ended_early"]["status"], summary["complete"]) == (0, False)
+    assert len(summary["interrupted"]) == 2
+    saved = [bool([*sweep.folder.glob(f"trial-{n:03d}/checkpoint_*/{STATE}")]) for n in summary["interrupted"]]
+    assert saved == [saves == "every"] * 2
+    assert (summary["device_seconds"]["lost"] == 0) is (saves == "every"), "each waited where it had saved"

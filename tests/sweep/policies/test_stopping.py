@@ -9,6 +9,7 @@ import pytest
 
 from gaudi_tune import SweepOptions
 from gaudi_tune.base.failure import Failure, FailureKind
+from gaudi_tune.define.objective import Mode
 from gaudi_tune.sweep.policies.stopping import StoppingRules
 from gaudi_tune.sweep.record.forecast import Forecast
 from tests.helpers.fed_state import Fed
@@ -18,25 +19,17 @@ def rules(**options: Any) -> StoppingRules:
     return StoppingRules(SweepOptions(**options))
 
 
-def test_the_target_ends_the_sweep_when_it_is_reached() -> None:
-    fed, stopping = Fed(), rules(target=0.5)
+@pytest.mark.parametrize(("mode", "short_of_it"), [("max", 0.4), ("min", 0.6)])
+def test_the_target_ends_the_sweep_when_it_is_reached(mode: Mode, short_of_it: float) -> None:
+    fed, stopping = Fed(mode=mode), rules(target=0.5)
     fed.begin(1)
     assert stopping.after_report(fed.state) is None
-    fed.report(1, 1, 0.4)
+    fed.report(1, 1, short_of_it)
     assert stopping.after_report(fed.state) is None
     fed.report(1, 2, 0.5)
     ending = stopping.after_report(fed.state)
     assert ending is not None
     assert (ending.why, ending.status) == ("score 0.5 reached the target of 0.5", 0)
-
-
-def test_a_target_for_which_less_is_better() -> None:
-    fed, stopping = Fed(mode="min"), rules(target=0.5)
-    fed.begin(1)
-    fed.report(1, 1, 0.6)
-    assert stopping.after_report(fed.state) is None
-    fed.report(1, 2, 0.4)
-    assert stopping.after_report(fed.state) is not None
 
 
 def test_patience_counts_trials_since_the_best_before_a_resume_too() -> None:
