@@ -121,7 +121,8 @@ def this_project(uri: str, folder: Path, results: int) -> list[float]:
             show(TrialBegan(trial=number, trial_id=trial.trial_id, config=trial.config))
         time.sleep(EVERY_S)
         metrics = {name: result[name] for name in (*METRICS, "epoch")}
-        show(Reported(trial=number, step=epoch, point=(result["score"],), metrics=metrics, config=trial.config, count=epoch))
+        point, config = (result["score"],), trial.config
+        show(Reported(trial=number, step=epoch, point=point, metrics=metrics, config=config, count=epoch))
     tracker.close()
     with closing(Outbox(plan.folder)) as outbox:
         assert not outbox.waiting, f"{outbox.waiting} bytes were not delivered"
