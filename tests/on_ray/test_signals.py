@@ -354,7 +354,6 @@ def test_a_sweep_ends_at_its_limit_with_its_trials_saved_if_they_save(
     assert sweep.run() == []
     summary = json.loads((sweep.folder / "summary.json").read_text())
     assert (summary["ended_early"]["status"], summary["complete"]) == (0, False)
-    assert len(summary["interrupted"]) == 2
-    saved = [bool([*sweep.folder.glob(f"trial-{n:03d}/checkpoint_*/{STATE}")]) for n in summary["interrupted"]]
-    assert saved == [saves == "every"] * 2
+    saved = {bool([*sweep.folder.glob(f"trial-{n:03d}/checkpoint_*/{STATE}")]) for n in summary["interrupted"]}
+    assert saved == {saves == "every"}
     assert (summary["device_seconds"]["lost"] == 0) is (saves == "every"), "each waited where it had saved"
