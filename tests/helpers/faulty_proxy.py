@@ -23,7 +23,7 @@ class FaultyProxy:
         self.fails, self.stalls = False, False
         """Whether connections end at once, and whether nothing comes through any more."""
         self.delay_s, self.bytes_per_s = 0.0, 0.0
-        """How long each piece takes, and how many bytes a second all connections take together; 0 for any number."""
+        """How long what is sent takes, and how many bytes a second all connections take together; 0 for any number."""
         self._listener = socket.create_server(("127.0.0.1", self.port), backlog=64)
         self._pacing = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -45,12 +45,13 @@ class FaultyProxy:
 
     def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):
-            while piece := source.recv(PIECE):
+            while source.recv(1, socket.MSG_PEEK):
+                time.sleep(self.delay_s)
+                piece = source.recv(PIECE)  # with what has come meanwhile
                 while self.stalls:
                     time.sleep(0.05)
                 if self.fails:
                     break
-                time.sleep(self.delay_s)
                 if self.bytes_per_s:
                     with self._pacing:
                         time.sleep(len(piece) / self.bytes_per_s)
