@@ -10,10 +10,10 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ray.air.execution._internal.tracked_actor import TrackedActor
 from ray.exceptions import RayTaskError
@@ -26,28 +26,7 @@ from gaudi_tune.training.report_values import plain_report
 from gaudi_tune.training.session import WrittenCheckpoint
 from tests.helpers.simulated_actors import Clock, TrialActor
 from tests.helpers.simulated_groups import REPORT_S, Groups
-
-
-class Loop(Protocol):
-    """What the workers of a trial train."""
-
-    @property
-    def mishap(self) -> str:
-        """What happens to some trials."""
-
-    @property
-    def reads(self) -> bool:
-        """Whether they ask for their checkpoint where they begin."""
-
-    def reports(self, config: dict[str, Any], epoch: int, done: int) -> Iterator[tuple[dict[str, Any], bool]]:
-        """Yield each report of a trial after an epoch, and whether it comes with a checkpoint.
-
-        The trial has made ``done`` reports.
-        """
-
-    def strikes(self, config: Mapping[str, Any]) -> bool:
-        """Whether the mishap happens to a trial."""
-
+from tests.tools.agree.loops import Curve, LostError
 
 STATE = "state.json"
 
@@ -56,16 +35,12 @@ class KilledError(BaseException):
     """Takes the place of ``kill -9``."""
 
 
-class LostError(Exception):
-    """Raised by a loop where its process dies."""
-
-
 class Workers:
     """The workers of a trial actor, in this process, in place of a WorkerGroup."""
 
     outgrown = False
 
-    def __init__(self, loop: Loop, devices: str, log: Callable[[str, int, Mapping[str, Any], bool], None]) -> None:
+    def __init__(self, loop: Curve, devices: str, log: Callable[[str, int, Mapping[str, Any], bool], None]) -> None:
         self._loop, self.devices, self._log, self.used = loop, devices, log, False
         self._save: Any = None
         self._given: WrittenCheckpoint | None = None
@@ -139,7 +114,7 @@ class RealActors(Groups):
     def __init__(
         self,
         count: int,
-        loop: Loop,
+        loop: Curve,
         keep: Callable[[], bool],
         kill_at: int | None = None,
         *,

@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gaudi_tune.base.names import test_metric
-from tests.tools.agree.groups import LostError
 
 Saves = Literal["every", "third", "better", "never"]
 Mishap = Literal["", "raises", "nan", "infinity", "loses", "early", "done", "save fails", "load fails"]
+
+
+class LostError(Exception):
+    """Raised by a loop where its process dies."""
 
 
 @dataclass(frozen=True)

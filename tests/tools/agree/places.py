@@ -37,6 +37,12 @@ from tests.tools.agree.taken import exported, learned
 from tests.tools.agree.truth import Truth
 
 
+def unlike(name: str, found: Any, wanted: Any) -> Iterator[str]:
+    """Yield what is wrong with something that is not as it should be."""
+    if found != wanted:
+        yield f"{name} has {found}, not {wanted}"
+
+
 def disagreements(folder: Path, uri: str, printed: str, truth: Truth, *, killed: bool, complete: bool) -> list[str]:
     """Return what the places of a sweep say that is not so."""
     summary = json.loads((folder / "summary.json").read_text())
@@ -66,23 +72,26 @@ def _all(
         ),
     }.items():
         yield from ((place, text) for text in _compared(found, truth))
-    yield from (("study", text) for text in _curves_of_study(folder, truth))
-    yield from (("best", text) for text in _best(folder, summary, sweep.brief()["best"], truth))
-    yield from (("printed", text) for text in _lines(printed, truth))
-    yield from (("show", text) for text in _lines("\n".join(sweep.lines(["gaudi-tune", "run"])), truth))
-    yield from (("report.html", text) for text in _page(folder, truth))
-    yield from (("result.json", text) for text in _results(folder, truth, killed=killed))
-    yield from (("MLflow", text) for text in _mlflow(folder.name, uri, truth, summary))
-    yield from (("confirmation", text) for text in _confirmation(folder.name, uri, truth, summary, printed, sweep))
-    yield from (("export", text) for text in exported(sweep, truth))
-    yield from (("learned", text) for text in learned(sweep, truth))
-    if len(truth.objectives) > 1:
-        yield from (("points", text) for text in _points(folder, uri, truth, summary, sweep))
-    yield from (("counts", text) for text in _counts(folder, uri, truth, summary, sweep))
-    yield from (("devices", text) for text in _device_time(folder, summary))
-    yield from (("optuna.log", text) for text in _journal(folder, truth))
-    yield from (("ResultGrid", text) for text in _grid(truth))
-    yield from (("copies", f"{place.name} is left") for place in (folder / GROUPS_FOLDER).glob(f"*{SUFFIX}*"))
+    shown = "\n".join(sweep.lines(["gaudi-tune", "run"]))
+    for place, texts in {
+        "study": _curves_of_study(folder, truth),
+        "best": _best(summary, sweep.brief()["best"], truth),
+        "printed": _lines(printed, truth),
+        "show": _lines(shown, truth),
+        "report.html": _page(folder, truth),
+        "result.json": _results(folder, truth, killed=killed),
+        "MLflow": _mlflow(folder.name, uri, truth),
+        "confirmation": _confirmation(folder.name, uri, truth, summary, {"printed": printed, "show": shown}, sweep),
+        "export": exported(sweep, truth),
+        "learned": learned(sweep, truth),
+        "points": _points(folder, uri, truth, summary, sweep) if len(truth.objectives) > 1 else (),
+        "counts": _counts(folder, uri, summary, sweep),
+        "devices": _device_time(folder, summary),
+        "optuna.log": _journal(folder, truth),
+        "ResultGrid": _grid(truth),
+        "copies": (f"{copy.name} is left" for copy in (folder / GROUPS_FOLDER).glob(f"*{SUFFIX}*")),
+    }.items():
+        yield from ((place, text) for text in texts)
 
 
 def _of_list(trials: Iterable[dict[str, Any]]) -> dict[int, tuple[Any, Any, Mapping[str, Any]]]:
@@ -91,8 +100,7 @@ def _of_list(trials: Iterable[dict[str, Any]]) -> dict[int, tuple[Any, Any, Mapp
 
 def _compared(found: Mapping[int, tuple[Any, Any, Mapping[str, Any]]], truth: Truth) -> Iterator[str]:
     """Compare best values, where they were reported, and configurations, of all trials."""
-    if found.keys() != truth.reports.keys():
-        yield f"has the trials {sorted(found)}, not {sorted(truth.reports)}"
+    yield from unlike("it", found.keys(), truth.reports.keys())
     for trial in found.keys() & truth.reports.keys():
         value, at, config = found[trial]
         best = truth.best_of(trial)
@@ -103,8 +111,8 @@ def _compared(found: Mapping[int, tuple[Any, Any, Mapping[str, Any]]], truth: Tr
         if truth.clones:
             if best is not None and config["x"] not in truth.x_of(trial, best):
                 yield f"trial {trial} has {value} with {config}, not {truth.x_of(trial, best)}"
-        elif dict(config) != dict(truth.configs[trial]):
-            yield f"trial {trial} has {config}, not {truth.configs[trial]}"
+        else:
+            yield from unlike(f"trial {trial}", dict(config), dict(truth.configs[trial]))
 
 
 def _curves_of_study(folder: Path, truth: Truth) -> Iterator[str]:
@@ -115,7 +123,7 @@ def _curves_of_study(folder: Path, truth: Truth) -> Iterator[str]:
             yield f"trial {number} has {others}, which it never reported"
 
 
-def _best(folder: Path, summary: Mapping[str, Any], listed: float | None, truth: Truth) -> Iterator[str]:
+def _best(summary: Mapping[str, Any], listed: float | None, truth: Truth) -> Iterator[str]:
     best = summary["best"]
     if best is None:
         if truth.best is not None:
@@ -156,11 +164,10 @@ def _lines(text: str, truth: Truth) -> Iterator[str]:
 
 def _page(folder: Path, truth: Truth) -> Iterator[str]:
     rows = [row for row in data_in((folder / "report.html").read_text())["trials"] if not row["confirms"]]
-    if {row["number"] for row in rows} != truth.reports.keys():
-        yield f"has the trials {sorted(row['number'] for row in rows)}"
+    yield from unlike("it", {row["number"] for row in rows}, truth.reports.keys())
     for row in rows:
-        if row["number"] in truth.reports and row["best"] != truth.best_of(row["number"]):
-            yield f"trial {row['number']} has {row['best']}, not {truth.best_of(row['number'])}"
+        if row["number"] in truth.reports:
+            yield from unlike(f"trial {row['number']}", row["best"], truth.best_of(row["number"]))
 
 
 def _results(folder: Path, truth: Truth, *, killed: bool) -> Iterator[str]:
@@ -192,19 +199,15 @@ def _runs(name: str, uri: str) -> tuple[Run, dict[int, Run]]:
     return parent, {int(run.data.tags["trial"]): run for run in runs}
 
 
-def _mlflow(name: str, uri: str, truth: Truth, summary: Mapping[str, Any]) -> Iterator[str]:
+def _mlflow(name: str, uri: str, truth: Truth) -> Iterator[str]:
     client, (parent, current) = MlflowClient(uri), _runs(name, uri)
     metric = accepted_name(truth.metric)
-    best = parent.data.metrics.get(f"best_{metric}")
-    if best != truth.best:
-        yield f"the sweep has {best}, not {truth.best}"
-    if current.keys() != truth.reports.keys():
-        yield f"has the trials {sorted(current)}, not {sorted(truth.reports)}"
+    yield from unlike("the sweep", parent.data.metrics.get(f"best_{metric}"), truth.best)
+    yield from unlike("it", current.keys(), truth.reports.keys())
     for trial in current.keys() & truth.reports.keys():
         run = current[trial]
         params = {key: run.data.params.get(key) for key in truth.configs[trial]}
-        if params != {key: str(value) for key, value in truth.configs[trial].items()}:
-            yield f"trial {trial} has the parameters {params}, not {truth.configs[trial]}"
+        yield from unlike(f"trial {trial}", params, {key: str(value) for key, value in truth.configs[trial].items()})
         shown = run.data.metrics.get(f"best_{metric}")
         wanted = truth.best_of(trial)
         if shown != wanted and not (wanted is None and (shown is None or math.isnan(shown))):
@@ -217,7 +220,7 @@ def _mlflow(name: str, uri: str, truth: Truth, summary: Mapping[str, Any]) -> It
 
 
 def _confirmation(
-    name: str, uri: str, truth: Truth, summary: Mapping[str, Any], printed: str, sweep: StoredSweep
+    name: str, uri: str, truth: Truth, summary: Mapping[str, Any], texts: Mapping[str, str], sweep: StoredSweep
 ) -> Iterator[str]:
     """Compare the scores of the confirmation, their means, and the halves of the widths of their intervals."""
     result = summary["confirmation"] or {"baseline": None, "rivals": []}
@@ -229,9 +232,8 @@ def _confirmation(
         yield from _scores(row, truth)
     rivals = [trial for trial in truth.confirmed if trial != truth.baseline]
     rivals.sort(key=lambda trial: -truth.objectives[0].score(truth.mean(trial)))
-    if [row["trial"] for row in result["rivals"]] != rivals:
-        yield f"the order is {[row['trial'] for row in result['rivals']]}, not {rivals}"
-    for place, text in (("printed", printed), ("show", "\n".join(sweep.lines(["gaudi-tune", "run"])))):
+    yield from unlike("the order", [row["trial"] for row in result["rivals"]], rivals)
+    for place, text in texts.items():
         for number in truth.confirmed:
             half = f" ± {format_score(truth.half_width(number))}" if len(truth.confirmed[number]) > 1 else ""
             score = re.escape(f"{format_score(truth.mean(number))}{half} over {len(truth.confirmed[number])} ")
@@ -259,10 +261,8 @@ def _scores(row: Mapping[str, Any], truth: Truth) -> Iterator[str]:
         yield f"trial {trial} has the mean {row['mean']}, not {truth.mean(trial)}"
     if len(row["scores"]) > 1 and not math.isclose(row["interval"][1] - row["mean"], truth.half_width(trial)):
         yield f"trial {trial} has the interval {row['interval']}, not {truth.half_width(trial)} on each side"
-    if row["searched"] != truth.best_of(trial):
-        yield f"trial {trial} had {row['searched']} in the search, not {truth.best_of(trial)}"
-    if row["config"] | truth.configs[trial] != row["config"]:
-        yield f"trial {trial} has {row['config']}, not {truth.configs[trial]}"
+    yield from unlike(f"trial {trial} in the search", row["searched"], truth.best_of(trial))
+    yield from unlike(f"trial {trial}", row["config"], row["config"] | truth.configs[trial])
 
 
 def _points(folder: Path, uri: str, truth: Truth, summary: Mapping[str, Any], sweep: StoredSweep) -> Iterator[str]:
@@ -271,43 +271,35 @@ def _points(folder: Path, uri: str, truth: Truth, summary: Mapping[str, Any], sw
     rows = {row["number"]: row for row in data_in((folder / "report.html").read_text())["trials"]}
     for trial in sweep.trials:
         point = truth.point_of(trial["trial"])
-        if trial.get("point", []) != point:
-            yield f"show: trial {trial['trial']} has {trial.get('point')}, not {point}"
-        if list(rows[trial["trial"]]["others"]) != point[1:]:
-            yield f"report.html: trial {trial['trial']} has {rows[trial['trial']]['others']}, not {point[1:]}"
+        yield from unlike(f"show: trial {trial['trial']}", trial.get("point", []), point)
+        yield from unlike(f"report.html: trial {trial['trial']}", list(rows[trial["trial"]]["others"]), point[1:])
     front = {row["trial"]: [row["values"][name] for name in names] for row in summary["front"]}
-    if front != truth.front:
-        yield f"the front is {front}, not {truth.front}"
+    yield from unlike("the front", front, truth.front)
     parent, runs = _runs(folder.name, uri)
     tagged = {trial for trial, run in runs.items() if run.data.tags.get("pareto_front") == "true"}
-    if tagged != truth.front.keys():
-        yield f"MLflow has {sorted(tagged)} on the front, not {sorted(truth.front)}"
+    yield from unlike("MLflow's front", tagged, truth.front.keys())
     for place, objective in enumerate(truth.objectives[1:], 1):
         wanted = max((point[place] for point in truth.front.values()), key=objective.score, default=None)
-        if (shown := parent.data.metrics.get(f"best_{objective.name}")) != wanted:
-            yield f"MLflow's sweep has {shown} as the best {objective.name}, not {wanted}"
-    if parent.data.metrics.get("trials_on_front") != (len(truth.front) or None):
-        yield f"MLflow has {parent.data.metrics.get('trials_on_front')} trials on the front"
+        yield from unlike(
+            f"MLflow's sweep, of {objective.name},", parent.data.metrics.get(f"best_{objective.name}"), wanted
+        )
+    yield from unlike("MLflow's front", parent.data.metrics.get("trials_on_front"), len(truth.front) or None)
 
 
-def _counts(folder: Path, uri: str, truth: Truth, summary: Mapping[str, Any], sweep: StoredSweep) -> Iterator[str]:
+def _counts(folder: Path, uri: str, summary: Mapping[str, Any], sweep: StoredSweep) -> Iterator[str]:
     """Compare how many trials ended how, and the time of the devices."""
     statuses = Counter(trial.status for trial in logged_trials(folder))
-    if statuses != Counter(summary["counts"]):
-        yield f"summary.json has {summary['counts']}, not {dict(statuses)}"
+    yield from unlike("summary.json", Counter(summary["counts"]), statuses)
     listed = Counter(trial["status"] for trial in sweep.trials)
     searched = Counter(trial.status for trial in logged_trials(folder) if not trial.confirms)
-    if listed != searched:
-        yield f"show has {dict(listed)}, the log {dict(searched)}"
+    yield from unlike("show", listed, searched)
     brief = sweep.brief()
     ended = sum(statuses[status] for status in ("finished", "stopped early", "failed"))
-    if (brief["done"], brief["failed"]) != (ended, statuses["failed"]):
-        yield f"ls has {brief['done']} and {brief['failed']}, not {ended} and {statuses['failed']}"
+    yield from unlike("ls", (brief["done"], brief["failed"]), (ended, statuses["failed"]))
     parent, _ = _runs(folder.name, uri)
     for status in ("finished", "stopped early", "failed"):
         shown = parent.data.metrics.get(f"trials_{status.replace(' ', '_')}", 0)
-        if shown != statuses[status]:
-            yield f"MLflow has {shown} {status}, not {statuses[status]}"
+        yield from unlike(f"MLflow, of {status},", shown, statuses[status])
 
 
 def _device_time(folder: Path, summary: Mapping[str, Any]) -> Iterator[str]:
@@ -333,20 +325,20 @@ def _journal(folder: Path, truth: Truth) -> Iterator[str]:
     trials = optuna.load_study(study_name=study.study_name, storage=storage).trials
     numbers = [number_in_sweep(trial) for trial in trials]
     ended = {trial.number for trial in logged_trials(folder) if not trial.confirms and trial.has_ended}
-    if sorted(numbers) != sorted(ended):
-        yield f"has the trials {numbers}, not {ended}"
+    yield from unlike("it", sorted(numbers), sorted(ended))
     for number, trial in zip(numbers, trials, strict=True):
         if number not in truth.reports:
             continue
         values = set(truth.finite(number).values())
-        if trial.state.name == "COMPLETE" and trial.values != truth.point_of(number):
-            yield f"trial {number} has {trial.values}, not {truth.point_of(number)}"
+        if trial.state.name == "COMPLETE":
+            yield from unlike(f"trial {number}", trial.values, truth.point_of(number))
         if trial.state.name == "PRUNED" and trial.values and trial.values[0] not in values:
             yield f"trial {number} has {trial.values}, which it never reported"
         if others := {value for value in trial.intermediate_values.values() if math.isfinite(value)} - values:
             yield f"trial {number} has {others}, which it never reported"
-        if not truth.clones and trial.params.get("x", truth.configs[number]["x"]) != truth.configs[number]["x"]:
-            yield f"trial {number} has {trial.params}, not {truth.configs[number]}"
+        if not truth.clones:
+            x = truth.configs[number]["x"]
+            yield from unlike(f"trial {number}", trial.params.get("x", x), x)
 
 
 def _grid(truth: Truth) -> Iterator[str]:
@@ -362,8 +354,7 @@ def _grid(truth: Truth) -> Iterator[str]:
         last = [reports[number][truth.metric] for number in (max(reports), [*reports][-1])]
         if repr(value) not in map(repr, last):
             yield f"trial {trial} has {value} as its last, not one of {last}"
-        if config["x"] != truth.configs[trial]["x"]:
-            yield f"trial {trial} has {config}"
+        yield from unlike(f"trial {trial}", config["x"], truth.configs[trial]["x"])
 
 
 def shown_when_killed(
@@ -371,10 +362,8 @@ def shown_when_killed(
 ) -> Iterator[str]:
     """Compare what is said of a sweep that a kill has ended with what the loops have written down so far."""
     sweep = StoredSweep.find(folder, folder.parent)
-    brief, values = (
-        sweep.brief(),
-        {trial["trial"]: trial["value"] for trial in sweep.trials if trial["value"] is not None},
-    )
+    brief = sweep.brief()
+    values = {trial["trial"]: trial["value"] for trial in sweep.trials if trial["value"] is not None}
     shown = [("show", trial_name(number), value) for number, value in values.items()]
     if not clones:  # Ray gives a clone the last result of the trial that it continues
         last = ((Path(result.path).name, result.metrics or {}) for result in results_so_far(folder))
@@ -382,9 +371,7 @@ def shown_when_killed(
     for place, name, value in shown:
         if repr(value) not in {repr(report[objective.name]) for report in logged.get(name, {}).values()}:
             yield f"{place}: {name} has {value}, which it never reported"
-    best = max(values.values(), key=objective.score, default=None)
-    if brief["best"] != best:
-        yield f"ls: the best is {brief['best']}, not {best}"
+    yield from unlike("ls: the best", brief["best"], max(values.values(), key=objective.score, default=None))
     if brief["baseline"] not in (values.get(1), None):
         yield f"ls: the baseline is {brief['baseline']}, not {values.get(1)}"
     with tempfile.TemporaryDirectory() as taken:
