@@ -297,15 +297,29 @@ def compare(size: Size, seconds: float, *, compiled: bool) -> dict[str, Any]:
         "on_device": ByHand(task, config, resident=True),
         "for_card": ByHand(task, config, resident=True, for_card=True, compiled=compiled),
     }
-    train_round = loop._Trial.train_to_next_report
+    with in_turn(others, figures):
+        train(task, config)
+    return {"steps": figures.steps, **figures.medians()}
+
+
+@contextmanager
+def in_turn(others: Mapping[str, Any], figures: Figures) -> Iterator[InTurn]:
+    """Measure each round of the shared loop inside the block, and after it one of each other loop."""
+    session, train_round = InTurn(others, figures), loop._Trial.train_to_next_report
 
     def measured_round(trial: Any) -> Any:
         with figures.measured("shared"):
             return train_round(trial)
 
-    with patch.object(loop._Trial, "train_to_next_report", measured_round), open_session(InTurn(others, figures)):
-        train(task, config)
-    return {"steps": figures.steps, **figures.medians()}
+    with patch.object(loop._Trial, "train_to_next_report", measured_round), open_session(session):
+        yield session
+
+
+def print_results(**results: Any) -> None:
+    """Print the device, the version of torch, and the results."""
+    device = worker_device().type
+    card = torch.cuda.get_device_name() if device == "cuda" else device
+    print(json.dumps({"device": card, "torch": torch.__version__, **results}))
 
 
 def main() -> None:
@@ -321,9 +335,7 @@ def main() -> None:
         if not given.networks or size.recipe in given.networks:
             results[name] = compare(size, given.seconds, compiled=given.compiled)
             print(name, json.dumps(results[name]), flush=True)
-    device = worker_device().type
-    card = torch.cuda.get_device_name() if device == "cuda" else device
-    print(json.dumps({"device": card, "torch": torch.__version__, "networks": results}))
+    print_results(networks=results)
 
 
 if __name__ == "__main__":

@@ -36,12 +36,10 @@ from transformers.utils import logging
 from gaudi_tune.base import names
 from gaudi_tune.data.chat import chat_data
 from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
-from gaudi_tune.recipes import loop
 from gaudi_tune.training import keep
-from gaudi_tune.training.session import open_session
 from search_spaces.llm import BASELINE
 from tests.helpers.sessions import reports_of
-from tests.tools.benchmarks.full_size import ROUNDS, Figures, InTurn
+from tests.tools.benchmarks.full_size import ROUNDS, Figures, in_turn, print_results
 from trainables.llm import train_loop
 from trainables.llm_config import LlmConfig
 from trainables.llm_memory import MODELS
@@ -150,15 +148,8 @@ def measure(folder: Path, small: bool, seconds: float) -> dict[str, Any]:
     tokens = config.batch_size * length
     steps = max(3, int(seconds / (2 * ROUNDS) * reports[-1][names.TOKENS_PER_SECOND] / tokens))
     figures, by_hand = Figures(tokens, steps, "tokens"), ByHand(config)
-    train_round = loop._Trial.train_to_next_report
-
-    def measured_round(trial: Any) -> Any:
-        with figures.measured("shared"):
-            return train_round(trial)
-
-    session = InTurn({"by_hand": by_hand}, figures)
     began = time.time()
-    with patch.object(loop._Trial, "train_to_next_report", measured_round), open_session(session):
+    with in_turn({"by_hand": by_hand}, figures) as session:
         train_loop(config_of(folder, length, steps))
     note(start_s={**starts, "keeps": start_s(began, session.first)})
     note(steps=steps, **figures.medians())
@@ -173,9 +164,7 @@ def main() -> None:
     logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder, patch.dict("os.environ", {"GAUDI_TUNE_CACHE": f"{folder}/cache"}):
         results = measure(Path(folder), given.small, given.seconds)
-    device = worker_device().type
-    card = torch.cuda.get_device_name() if device == "cuda" else device
-    print(json.dumps({"device": card, "torch": torch.__version__, **results}))
+    print_results(**results)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,21 +128,15 @@ class HostsSweep(Sweep):
         before = len(self.trained())
         return self.wait_until(lambda: not self.running or len(self.hosts_since(before)) >= count, within_s)
 
-    def wait_for_trial(self, x: float, *, on: Collection[Host], within_s: float = 400) -> float:
-        """Wait until a trial trains on one of these hosts from now on, and return the seconds that it took."""
-        before, began, names = len(self.trained()), time.monotonic(), {host.name for host in on}
-        there = self.wait_until(
-            lambda: not self.running or any(told.x == x and told.host in names for told in self.trained()[before:]),
-            within_s,
-        )
-        self.count("lost", not there or not self.running, f"the trial does not go on on {names}")
-        return time.monotonic() - began
+    def seconds_until(self, *hosts: Host, x: float | None = None) -> float:
+        """Wait until one of these hosts trains from now on, a certain trial if ``x`` is given; return the seconds."""
+        before, began, names = len(self.trained()), time.monotonic(), {host.name for host in hosts}
 
-    def wait_for_host(self, host: Host, within_s: float = 400) -> float:
-        """Wait until a host trains from now on, and return the seconds that it took."""
-        before, began = len(self.trained()), time.monotonic()
-        there = self.wait_until(lambda: not self.running or host.name in self.hosts_since(before), within_s)
-        self.count("lost", not there or not self.running, f"{host.name} is not used")
+        def is_trained() -> bool:
+            return any(epoch.host in names and x in (None, epoch.x) for epoch in self.trained()[before:])
+
+        self.wait_until(lambda: not self.running or is_trained(), 400)
+        self.count("lost", not self.running or not is_trained(), f"{names} do not train {x or 'any trial'}")
         return time.monotonic() - began
 
     def terminate(self) -> None:

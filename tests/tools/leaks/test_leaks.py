@@ -12,8 +12,8 @@ import pytest
 
 from gaudi_tune.define.options import PROJECT_ROOT
 from tests.tools.leaks import ways
-from tests.tools.leaks.actor import Actor
-from tests.tools.leaks.table import BEGIN, END, PAGE, expected, tables
+from tests.tools.leaks.__main__ import BEGIN, END, PAGE, tables
+from tests.tools.leaks.actor import PAIRS, Actor
 
 NOT_TOGETHER = {"the current folder, removed", "warning filters"}
 """Ways that would keep others of the same trial from being left."""
@@ -42,8 +42,8 @@ for name in json.loads(sys.argv[1]):
 
 def test_the_page_has_every_outcome() -> None:
     _, rest = PAGE.read_text().split(BEGIN)
-    assert rest.split(END)[0].strip() == tables(expected()).strip()
-    assert len(expected()) >= 60
+    assert rest.split(END)[0].strip() == tables().strip()
+    assert len(PAIRS) >= 60
 
 
 @pytest.mark.processes
@@ -59,7 +59,7 @@ def test_a_worker_knows_after_each_trial_whether_it_is_clean(tmp_path: Path) -> 
     )
     problems = dict(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
     found = {name: ways.NEW_WORKERS if problems.get(name) else ways.CLEAN for name in names}
-    assert found == {name: expected()[name] for name in names}, problems
+    assert found == {name: PAIRS[name].outcome for name in names}, problems
 
 
 @pytest.mark.usefixtures("ray_here")
