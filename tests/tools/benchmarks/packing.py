@@ -10,7 +10,7 @@ not given back when the sweep had ended; ``device_seconds`` is the seconds of al
 that eight workers fit on two cores; what is measured is everything around them. Takes 5 minutes on 2 cores, and 16 GB
 of memory.
 
-    python tests/tools/benchmarks/packing.py [--trials 64] [--modules 8] [--timeline timeline.html]
+    python tests/tools/benchmarks/packing.py [--trials 64] [--modules 8]
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ import ray
 from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
-from gaudi_tune.show.pictures.figures import timeline as timeline_of
-from gaudi_tune.show.pictures.sweep_view import SweepView
 from gaudi_tune.show.plan_text import plan_lines
 from gaudi_tune.sweep.record.device_time import DeviceTime
 
@@ -45,11 +43,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--modules", type=int, default=8)
-    parser.add_argument("--timeline", type=Path, help="where to leave the picture")
     parser.add_argument("--sweep", type=Path, help="run the sweep in this process (used by the benchmark)")
     arguments = parser.parse_args()
     if arguments.sweep:
-        print(json.dumps(sweep(arguments.sweep, arguments.trials, arguments.timeline)))
+        print(json.dumps(sweep(arguments.sweep, arguments.trials)))
         return
     with tempfile.TemporaryDirectory() as folder:
         print(json.dumps(measure(Path(folder), arguments)))
@@ -58,7 +55,6 @@ def main() -> None:
 def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Run the sweep in a process that finds stand-in HPUs, watch its memory, and look at who had which HPU."""
     command = [sys.executable, __file__, "--sweep", str(folder), "--trials", str(arguments.trials)]
-    command += ["--timeline", str(arguments.timeline.resolve())] if arguments.timeline else []
     locks = folder / "locks"
     with subprocess.Popen(
         command,
@@ -82,7 +78,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     return {**figures, **about}
 
 
-def sweep(folder: Path, trials: int, timeline: Path | None) -> dict[str, Any]:
+def sweep(folder: Path, trials: int) -> dict[str, Any]:
     """Run the sweep and return what its devices did."""
     options = SweepOptions(
         num_samples=trials,
@@ -99,9 +95,6 @@ def sweep(folder: Path, trials: int, timeline: Path | None) -> dict[str, Any]:
     device_time = tuner.run.state.device_time
     ray.shutdown()
     assert not results.errors, results.errors
-    if timeline is not None:
-        view = SweepView.take(plan, tuner.run.state, "")
-        timeline_of(view).write_html(timeline)
     summary = json.loads(plan.summary_file.read_text())
     return {
         "occupancy": round(occupancy(device_time), 4),

@@ -25,8 +25,7 @@ trained in full and their ninth decile, with the logarithm of the seconds.
 - behind: the share of tasks on which a strategy is slower than ray-random.
 - CPU: seconds a sweep, of the simulation and of the strategy's decisions, without the start of its process.
 
-Intervals: 90 %, tasks and seeds resampled (so the lower bound is one of 95 %). --keep FILE keeps each sweep, and
-takes from the file those that are there.
+Intervals: 90 %, tasks and seeds resampled (so the lower bound is one of 95 %).
 
 Prints, last, a JSON object for the product's default (the first strategy that is ours) at the last of --epochs.
 
@@ -101,37 +100,12 @@ def simulate(strategy: Strategy, task: Task, workers: int, epochs: int) -> Sweep
     return [*improved, (epochs, now, lowest)]
 
 
-class Kept:
-    """Sweeps by task, strategy, workers, epochs and seed; in a file, if there is one."""
-
-    def __init__(self, file: Path | None) -> None:
-        self.file = file
-        lines = file.read_text().splitlines() if file and file.is_file() else []
-        self.sweeps: dict[str, tuple[Sweep, float]] = {
-            key: (sweep, took) for key, sweep, took in map(json.loads, lines)
-        }
-
-    def simulated(
-        self, folder: Path, sweeps: Sequence[tuple[str, str, int, int, int]]
-    ) -> Iterator[tuple[Sweep, float]]:
-        """Return these sweeps in their order, each of a task of the folder, a strategy, a seed, workers and epochs, and
-        the seconds of CPU that it took; those that are not there yet are simulated, as many at once as there are cores.
-        """
-        new = [sweep for sweep in sweeps if _key(*sweep) not in self.sweeps]
-        with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            found = iter(pool.map(_simulated, itertools.repeat(folder), new))
-            for sweep in sweeps:
-                key = _key(*sweep)
-                if key not in self.sweeps:
-                    self.sweeps[key] = next(found)
-                    if self.file:
-                        with self.file.open("a") as file:
-                            file.write(json.dumps([key, *self.sweeps[key]]) + "\n")
-                yield self.sweeps[key]
-
-
-def _key(task: str, name: str, seed: int, workers: int, epochs: int) -> str:
-    return f"{task} {name} {workers} {epochs} {seed}"
+def simulated(folder: Path, sweeps: Sequence[tuple[str, str, int, int, int]]) -> Iterator[tuple[Sweep, float]]:
+    """Yield these sweeps in their order, each of a task of the folder, a strategy, a seed, workers and epochs, and the
+    seconds of CPU that it took; as many are simulated at once as there are cores.
+    """
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        yield from pool.map(_simulated, itertools.repeat(folder), sweeps)
 
 
 def _simulated(folder: Path, sweep: tuple[str, str, int, int, int]) -> tuple[Sweep, float]:
@@ -283,7 +257,6 @@ def main() -> None:
     parser.add_argument("--learn-from", choices=LEARNING, help="for the first of ours: which earlier sweep")
     parser.add_argument("--objectives", action="store_true", help="two: the loss, and the seconds of an epoch")
     parser.add_argument("--rivals", nargs="+", default=[], choices=["all", *RIVALS], help="more strategies")
-    parser.add_argument("--keep", type=Path, help="file of the sweeps")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -293,7 +266,7 @@ def main() -> None:
     names = list(dict.fromkeys([*(given.strategies or [*strategies, *others]), "ray-random", *rivals]))
     if given.learn_from:
         names.insert(0, f"{names[0]}+{given.learn_from}")
-    kept, last = Kept(given.keep), max(given.epochs)
+    last = max(given.epochs)
     parts = {"all": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)}
     for name in tuple(names):
         if reason := why_not(name):
@@ -314,7 +287,7 @@ def main() -> None:
     for workers in given.workers:
         found: dict[str, list[list[Array]]] = {name: [] for name in names}
         wanted = [(task.name, name, seed, workers, last) for name, task in groups for seed in range(seeds[name])]
-        done = kept.simulated(given.tables, wanted)
+        done = simulated(given.tables, wanted)
         cpu = dict.fromkeys(names, 0.0)
         for number, (name, task) in enumerate(groups, 1):
             sweeps, took = zip(*itertools.islice(done, seeds[name]), strict=True)

@@ -1,8 +1,7 @@
-"""A sweep of TRL's SFTTrainer on a small Llama with an adapter: texts of one length, compiled for the device or not."""
+"""A sweep of TRL's SFTTrainer on a small Llama with an adapter: texts of one length."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from datasets import Dataset
@@ -17,8 +16,6 @@ from gaudi_tune import Experiment, main, tune
 from gaudi_tune.integrations.hugging_face import ReportCallback
 
 WORDS = ("<pad>", "<end>", "up", "down", "left", "right")
-COMPILED = "SFT_COMPILED"
-"""Variable: 1 compiles the model."""
 
 
 def train(config: dict[str, Any]) -> None:
@@ -34,7 +31,6 @@ def train(config: dict[str, Any]) -> None:
             output_dir="sft", num_train_epochs=config["epochs"], learning_rate=config["lr"], max_length=16,
             per_device_train_batch_size=4, eval_strategy="epoch", save_strategy="no", report_to="none",
             optim="adamw_torch", bf16=True, dataloader_drop_last=True, dataloader_pin_memory=False,
-            torch_compile=os.environ.get(COMPILED) == "1",
         ),
         train_dataset=texts,
         eval_dataset=texts.select(range(32)),  # four batches of eight: a part of one would be dropped

@@ -38,9 +38,17 @@ class Told(NamedTuple):
 
 def check(sweep: Sweep) -> None:
     """Count what is lost, doubled and leaked."""
+    check_books(sweep)
+    check_devices(sweep)
+
+
+def check_books(sweep: Sweep) -> None:
+    """Every place has each trial as it was, all of it has been delivered, and nobody holds the sweep."""
     check_summary(sweep)
     check_study(sweep, check_mlflow(sweep))
-    check_devices(sweep)
+    sweep.count("leaked", is_running(sweep.folder), "somebody holds the sweep")
+    with closing(Outbox(sweep.folder)) as outbox:
+        sweep.count("lost", outbox.waiting, "bytes not delivered to MLflow")
 
 
 def failed_by_order(sweep: Sweep) -> dict[float, FailureKind]:
@@ -189,7 +197,7 @@ def check_study(sweep: Sweep, epochs: Mapping[float, set[int]]) -> None:
 
 
 def check_devices(sweep: Sweep) -> None:
-    """No device had two owners, none has one now, and nobody holds the sweep."""
+    """No device had two owners, and none has one now."""
     sweep.count("doubled", double_owners(ownerships(sweep.locks)), "devices with two owners")
     for module in range(sweep.modules):
         with (sweep.locks / f"module-{module}").open("a+") as lock:
@@ -197,6 +205,3 @@ def check_devices(sweep: Sweep) -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 sweep.count("leaked", 1, f"module {module} has an owner")
-    sweep.count("leaked", is_running(sweep.folder), "somebody holds the sweep")
-    with closing(Outbox(sweep.folder)) as outbox:
-        sweep.count("lost", outbox.waiting, "bytes not delivered to MLflow")

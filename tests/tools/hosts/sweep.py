@@ -7,16 +7,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from gaudi_tune.show.trackers.outbox import Outbox
-from gaudi_tune.sweep.record.lock import is_running
 from tests.tools.faults.accumulating import EPOCHS
-from tests.tools.faults.check import check_mlflow, check_study, check_summary
+from tests.tools.faults.check import check_books
 from tests.tools.faults.sweep import Sweep
 from tests.tools.hosts.loop import LOG
 from tests.tools.hosts.network import OWN, SHARED, Host
@@ -150,11 +147,7 @@ class HostsSweep(Sweep):
         self.count("lost", status != 0, f"the sweep ended with status {status}")
         # With an object store, the sweep has its folder in the cache of the first host.
         self.folder = next((self.hosts[0].disk / "cache" / "storage").glob(f"*/{self.name}"), self.folder)
-        check_summary(self)
-        check_study(self, check_mlflow(self))
-        self.count("leaked", is_running(self.folder), "somebody holds the sweep")
-        with closing(Outbox(self.folder)) as outbox:
-            self.count("lost", outbox.waiting, "bytes not delivered to MLflow")
+        check_books(self)
         self.check_processes()
 
     def check_processes(self) -> None:
