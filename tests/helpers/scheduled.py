@@ -33,10 +33,9 @@ class Sweep:
         *,
         trials: int = 1000,
         budget: Budget = EPOCHS,
-        space: SearchSpace = SPACE,
     ) -> None:
         self.budget, self.numbers = budget, dict[str, int]()
-        self.scheduler = kind(budget, objectives, space)
+        self.scheduler = kind(budget, objectives, SPACE)
         self.fed = Fed(objectives=objectives, budget=budget, trials=trials)
         self.state = self.fed.state
 

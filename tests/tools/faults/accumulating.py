@@ -42,15 +42,6 @@ class AccumulatingConfig(TrialConfig):
     """Seconds of an epoch of one worker; more share it."""
 
 
-def scores_of(x: float, epochs: int = EPOCHS) -> list[float]:
-    """Return what a trial reports in its epochs if nothing is lost."""
-    total, scores = 0.0, []
-    for epoch in range(1, epochs + 1):
-        total = added(total, x, epoch)
-        scores.append(total / epoch)
-    return scores
-
-
 def added(total: float, x: float, epoch: int) -> float:
     """Return the total after an epoch: what it was before, halved, and what the epoch adds."""
     return 0.5 * total + (1 - x**2) * epoch

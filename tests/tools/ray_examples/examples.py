@@ -53,57 +53,26 @@ EXAMPLES = (
     Example("async_hyperband_example.py", 20, 100, arguments=()),
     Example("bayesopt_example.py", 10, 100, (steps(100),), remark=ENGINE),
     Example("cifar10_pytorch.py", 1, 1, (IN_ITS_TUNE_CONFIG,)),
-    Example(
-        "custom_checkpointing_with_callback.py",
-        3,
-        20,
-        without("                checkpoint_at_end=True,  # Still checkpoint at the end"),
-        arguments=(),
-    ),
+    Example("custom_checkpointing_with_callback.py", 3, 20, arguments=(), changes=without(
+        "                checkpoint_at_end=True,  # Still checkpoint at the end")),
     Example("custom_func_checkpointing.py", 5, 10, arguments=()),
     Example("hyperband_example.py", 20, 1, (BOHB,)),
     Example("hyperband_function_example.py", 20, 10, (BOHB,)),
-    Example(
-        "hyperopt_conditional_search_space_example.py",
-        changes=(
-            ("        easy_objective,\n", '        easy_objective, param_space={"width": tune.uniform(0, 20)},\n'),
-        ),
-        refused="search_alg=HyperOptSearch",
-        remark=ENGINE,
-    ),
-    Example(
-        "logging_example.py",
-        5,
-        100,
-        without(
-            "            trial_name_creator=trial_str_creator,", "            trial_dirname_creator=trial_str_creator,"
-        ),
-        arguments=(),
-    ),
-    Example(
-        "mlflow_example.py",
-        10,
-        5,
-        (
-            ("            num_samples=5,\n", '            num_samples=5, metric="mean_loss", mode="min",\n'),
-            ('name="mlflow",\n        ),', 'name="mlflow-2",\n        ),'),
-        ),
-        sweeps=2,
-    ),
+    Example("hyperopt_conditional_search_space_example.py", changes=(
+        ("        easy_objective,\n", '        easy_objective, param_space={"width": tune.uniform(0, 20)},\n'),),
+        refused="search_alg=HyperOptSearch", remark=ENGINE),
+    Example("logging_example.py", 5, 100, arguments=(), changes=without(
+        "            trial_name_creator=trial_str_creator,", "            trial_dirname_creator=trial_str_creator,")),
+    Example("mlflow_example.py", 10, 5, sweeps=2, changes=(
+        ("            num_samples=5,\n", '            num_samples=5, metric="mean_loss", mode="min",\n'),
+        ('name="mlflow",\n        ),', 'name="mlflow-2",\n        ),'))),
     Example("mnist_pytorch.py", 20, 5, remark=DIGITS),
-    Example(
-        "mnist_pytorch_trainable.py",
-        20,
-        3,
-        without("                checkpoint_at_end=True, checkpoint_frequency=3"),
-        remark=DIGITS,
-    ),
+    Example("mnist_pytorch_trainable.py", 20, 3, remark=DIGITS, changes=without(
+        "                checkpoint_at_end=True, checkpoint_frequency=3")),
     Example("nevergrad_example.py", 10, 100, (steps(100),), remark=ENGINE),
-    Example(
-        "optuna_define_by_run_example.py",
-        changes=(("        easy_objective,\n", "        easy_objective, param_space=define_by_run_func,\n"),),
-        refused="experiment optuna_define_by_run_example: the search space has keys that options give",
-    ),
+    Example("optuna_define_by_run_example.py", changes=(
+        ("        easy_objective,\n", "        easy_objective, param_space=define_by_run_func,\n"),),
+        refused="experiment optuna_define_by_run_example: the search space has keys that options give"),
     Example("optuna_example.py", 10, 100, (steps(100),)),
     Example("optuna_multiobjective_example.py", 10, 100, (steps(100),)),
     Example("pb2_example.py", 8, 30, RANGES[:1]),
@@ -113,6 +82,6 @@ EXAMPLES = (
     Example("pbt_function.py", 8, 10, RANGES),
     Example("pytorch_optuna.py", 20, 5, arguments=(), remark=DIGITS),
     Example("tune_basic_example.py", 10, 5, (IN_ITS_TUNE_CONFIG,)),
-)
+)  # fmt: skip
 """The examples of ``python/ray/tune/examples`` and, last but one, of ``doc/source/tune/doc_code``. Those that need a
 GPU, TensorFlow, RLlib, a download or an account are left out."""
