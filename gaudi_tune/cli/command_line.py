@@ -175,14 +175,10 @@ def join_values(arguments: Sequence[str], flag: str) -> list[str]:
     is_value = False
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        if argument.startswith("--"):
+        if is_flag := argument.startswith("--"):
             is_value = name.replace("_", "-") == flag  # tyro accepts underscores, too
-            if not is_value:
-                remaining.append(argument)
-            elif equals:
-                values.append(value)
-        elif is_value:
-            values.append(argument)
-        else:
+        if not is_value:
             remaining.append(argument)
+        elif equals or not is_flag:
+            values.append(value if is_flag else argument)
     return [*remaining, flag, *values] if values else list(arguments)

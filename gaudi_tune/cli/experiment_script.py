@@ -52,7 +52,7 @@ def load_experiment(
     if not file.is_file():
         raise SweepError(f"{script}: there is no file {file}; give a script, or my.py:EXPERIMENT")
     module = types.ModuleType("__main__")
-    module.__file__ = str(file)
+    module.__file__ = str(file.absolute())  # as for Python, so that the script may change the current folder
     sys.modules["__main__"] = module
     sys.path.insert(0, str(file.resolve().parent))
     sys.argv = [str(file), *arguments]

@@ -49,8 +49,8 @@ def tune_script(
 
     ``python train.py --lr 0.3`` trains once, and the call returns what the parser has read. ``gaudi-tune run train.py``
     tunes, and so does an option that only a sweep has: ``python train.py --num-samples 8``. In a trial the call returns
-    the parser's defaults with the trial's configuration in their place. A trial is as long as the parser's default of
-    ``--epochs``, if there is one.
+    the parser's defaults with the trial's configuration in their place, whose texts the parser reads as on a command
+    line. A trial is as long as the parser's default of ``--epochs``, if there is one.
 
     Args:
         space: The search space; what it and the next two mean is said at :class:`Experiment`.
@@ -61,16 +61,11 @@ def tune_script(
     """
     config = config_of_trial()
     if config is not None:
-        return config if parser is None else {**vars(parser.parse_args([])), **config}
-    if parser is not None:
-        if not (experiment_script.is_loading or _asks_for_sweep(parser, sys.argv[1:])):
-            return vars(parser.parse_args())
-        epochs = parser.get_default("epochs")
-        if isinstance(epochs, int) and epochs > 0:
-            fields.setdefault("budget", Budget(epochs=epochs))
+        return config if parser is None else _read(parser, config)
+    if parser is not None and not (experiment_script.is_loading or _asks_for_sweep(parser, sys.argv[1:])):
+        return vars(parser.parse_args())
     script = calling_script()
-    source = source_of(script)
-    if source is None:
+    if (source := source_of(script)) is None:
         raise SweepError(
             "tune_script() needs a script to tune, and there is none here; in a notebook, give build_tuner a train loop"
         )
@@ -78,23 +73,33 @@ def tune_script(
     loop = partial(run_script, path=str(Path(path).resolve()), source=source, package=package)
     fields.setdefault("name", name_of_script(path))
     try:
+        defaults = {} if parser is None else _read(parser, {})
+        if isinstance(epochs := defaults.get("epochs"), int) and epochs > 0:
+            fields.setdefault("budget", Budget(epochs=epochs))
         experiment = Experiment(train_loop=loop, space=space, metric=metric, mode=mode, **fields)
-        if parser is not None:
-            _check_parser(parser, experiment.search_space.names)
+        for draw in experiment.search_space.draws if parser is not None else ():
+            if unknown := sorted(draw.config.keys() - defaults.keys()):
+                raise SweepError(f"the script's parser has no --{unknown[0]}, as the space has; give both one name")
+            _read(parser, draw.config)
     except SweepError as error:
         sys.exit(print_error(error, sys.argv))
     main(experiment, script.get("__doc__"))
     raise AssertionError("main() exits")
 
 
-def _check_parser(parser: ArgumentParser, names: set[str]) -> None:
-    """Check that the parser needs no arguments, which a trial has not, and knows the hyperparameters."""
+def _read(parser: ArgumentParser, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parser's defaults with the values of a configuration in their place, whose texts it reads as it reads
+    those of a command line: what is an Enum, a list or a path for the script is one in each trial."""
+    usual = {name: parser.get_default(name) for name in config}
+    parser.set_defaults(**config)
     try:
-        defaults = vars(parser.parse_args([]))
-    except SystemExit as end:
-        raise SweepError("each trial has the defaults of the script's own arguments: give each of them one") from end
-    if unknown := sorted(names - defaults.keys()):
-        raise SweepError(f"the script's parser has no --{unknown[0]}, as the space has; give both the same name")
+        return vars(parser.parse_args([]))
+    except SystemExit as end:  # argparse has said which one
+        raise SweepError(
+            "each trial has the parser's defaults, or values of the space: give each argument one that it takes"
+        ) from end
+    finally:
+        parser.set_defaults(**usual)
 
 
 def _asks_for_sweep(parser: ArgumentParser, arguments: list[str]) -> bool:

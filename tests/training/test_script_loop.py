@@ -135,10 +135,13 @@ def test_a_parser_that_no_trial_could_use_is_refused(
     with pytest.raises(SystemExit, match="2"):
         tune_script({"learning_rate": tune.uniform(0, 1)}, metric="loss", parser=parser)
     assert "error: the script's parser has no --learning_rate, as the space has" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        tune_script({"lr": tune.choice(["0.1", "high"])}, metric="loss", parser=parser)
+    assert "argument --lr: invalid float value: 'high'" in capsys.readouterr().err
     parser.add_argument("data")
     with pytest.raises(SystemExit, match="2"):
         tune_script({"lr": tune.uniform(0, 1)}, metric="loss", parser=parser)
-    assert "error: each trial has the defaults of the script's own arguments" in capsys.readouterr().err
+    assert "error: each trial has the parser's defaults, or values of the space: give" in capsys.readouterr().err
 
 
 def test_a_trial_has_the_parser_s_defaults_and_a_sweep_its_epochs(
@@ -151,12 +154,14 @@ def test_a_trial_has_the_parser_s_defaults_and_a_sweep_its_epochs(
     script.write_text(
         SCRIPT.replace('metric="loss")', 'metric="loss", parser=parser)').replace(
             "parser.parse_args([], argparse.Namespace(**trial))", "argparse.Namespace(**trial)"
-        ).replace("trial =", 'parser.add_argument("--epochs", type=int, default=5)\ntrial =')
+        ).replace("trial =", 'parser.add_argument("--epochs", type=int, default="5")\ntrial =')
     )  # fmt: skip
     experiment, _ = load_experiment(str(script))
     assert experiment.budget.epochs == 5
-    (report,) = reports_of(experiment.train_loop, {"lr": 0.5, "epochs": 1, "seed": 0})
-    assert (report["loss"], report["momentum"]) == (0.5, 0.9)
+    # A text is read as on a command line; and the parser of a module that stays has its own default again.
+    for trial, momentum in (({"momentum": "0.5"}, 0.5), ({}, 0.9)):
+        (report,) = reports_of(experiment.train_loop, {"lr": 0.5, "epochs": 1, "seed": 0, **trial})
+        assert (report["loss"], report["momentum"]) == (0.5, momentum)
 
 
 def test_a_notebook_is_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
