@@ -20,7 +20,7 @@ from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.define.space_checks import Draw
 from gaudi_tune.define.sweep_plan import HOLD_OUT, Plan
 from gaudi_tune.plan.apply import choose_objectives
-from gaudi_tune.plan.outside import Result, is_outside, read_outside, value_in
+from gaudi_tune.plan.outside import Result, is_outside, params_of, read_outside
 from gaudi_tune.show.result import in_list
 from gaudi_tune.sweep.record.state_log import logged_trials
 from gaudi_tune.sweep.record.sweep_file import (
@@ -161,17 +161,15 @@ def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
     notes: list[str] = []
     space = plan.experiment.search_space
     for name, results in earlier.results:
-        if is_outside(name):  # with any other columns
-            columns = {*space.ranges, *space.fixed}
-            results = [Result({k: v for k, v in r.params.items() if k in columns}, r.value) for r in results]
+        if is_outside(name):
+            results = [Result(params_of(space, result.params), result.value) for result in results]
         best, description = best_that_fit(results, space, plan.experiment.objective)
         if not best:
             raise SweepError(f"--learn-from {name}: {description}; leave it out, or widen the ranges")
         ranked += enumerate(best)
         notes.append(f"learns from {name}: {description}")
-    seed = plan.options.seed
-    if not plan.options.baseline_only:  # a sweep that proposes nothing repeats nothing
-        seed = unused_seed(seed, earlier.sources)
+    # A sweep that proposes nothing repeats nothing.
+    seed = plan.options.seed if plan.options.baseline_only else unused_seed(plan.options.seed, earlier.sources)
     if seed != plan.options.seed:
         notes.append(f"--seed {seed}, since {plan.options.seed} may propose again what they tried")
     return replace(
@@ -228,20 +226,18 @@ def best_that_fit(
     """
     outside: Counter[str] = Counter()
     fitting: list[tuple[float, dict[str, Any]]] = []
-    old_names: set[str] = set()
-    for result in results:
-        if result.value is None:
-            continue
-        old_names |= set(result.params)
-        params = {name: value_in(space, name, value) for name, value in result.params.items()}
+    valued = [(params, value) for params, value in results if value is not None]
+    old_names = {name for params, _ in valued for name in params}
+    for params, value in valued:
         draw = space.draw_near(params)  # the branch that these values take
         misfits = [name for name, value in params.items() if not _fits(space, draw, name, value)]
         outside.update(misfits)
         config = {draw.study_names[name]: value for name, value in params.items() if name in draw.ranges}
         if config and not misfits:
-            fitting.append((objective.score(result.value), config))
+            fitting.append((objective.score(value), config))
     facts = [
         f"{len(fitting)} of {len(results)} trials fit",
+        *([f"{len(results) - len(valued)} have no {objective.name}"] if len(valued) < len(results) else []),
         *(f"{name} is new" for name in sorted(space.ranges.keys() - old_names)),
         *(f"{name} is gone" for name in sorted(old_names - space.ranges.keys() - space.fixed.keys())),
         *(f"{number} lie outside {name}'s range" for name, number in outside.items()),

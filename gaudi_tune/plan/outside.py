@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from gaudi_tune.base.errors import SweepError, first_line
 from gaudi_tune.define.objective import Objective
-from gaudi_tune.define.ranges import holds
+from gaudi_tune.define.ranges import LARGEST
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.show.trackers.mlflow_names import accepted_name
 from gaudi_tune.show.trackers.trial_run import PARAM_METRIC_PREFIX
@@ -21,7 +21,7 @@ CSV_ENDING, OPTUNA, MLFLOW = ".csv", "optuna:", "mlflow:"
 CONFIG = "config/"
 """What the column of a hyperparameter begins with if another column has its name."""
 MAX_RUNS = 1000
-"""The most runs that are read of an experiment in MLflow: the latest."""
+"""The most runs that are read of an experiment in MLflow: the best, by their last value."""
 
 
 class Result(NamedTuple):
@@ -59,7 +59,7 @@ def read_outside(source: str, objective: Objective, tracking_uri: str) -> list[R
         raise SweepError(f"--learn-from {source}: {error}") from error
     except Exception as error:  # a database or a server of any content: each raises its own
         raise SweepError(f"--learn-from {source}: it cannot be read ({first_line(error)}); leave it out") from error
-    if not results:
+    if all(result.value is None for result in results):
         raise SweepError(f"--learn-from {source}: no trial in it has a finite {objective.name}; leave it out")
     return results
 
@@ -68,13 +68,14 @@ def _in_table(file: Path, metric: str) -> Iterator[Result]:
     """Yield the rows of a table with a column for the metric."""
     with file.open(newline="", encoding="utf-8-sig") as lines:
         rows = csv.DictReader(lines)
-        if metric not in (rows.fieldnames or ()):
-            raise SweepError(f"it has no column {metric}, only {', '.join(rows.fieldnames or ('none',))}; rename one")
+        if (head := [*(rows.fieldnames or ())]).count(metric) != 1:
+            number = "more than one" if metric in head else "no"
+            raise SweepError(f"it has {number} column {metric}, only {', '.join(head) or 'none'}; rename one")
         for row in rows:
-            value = _number(row[metric])
-            if value is not None and row.get("status") != "failed":
-                texts = {str(name): text for name, text in row.items() if text and name != metric}
-                yield Result({name.removeprefix(CONFIG): text for name, text in texts.items()}, value)
+            if None in row:
+                raise SweepError(f"line {rows.line_num} has more values than the first; put one with commas in quotes")
+            value = None if row.get("status") == "failed" else _number(row.pop(metric))
+            yield Result({name.removeprefix(CONFIG): text or "" for name, text in row.items()}, value)
 
 
 def _in_study(name: str, address: str, objective: Objective) -> Iterator[Result]:
@@ -102,25 +103,33 @@ def _in_mlflow(experiment: str, objective: Objective, tracking_uri: str) -> Iter
     client = MlflowClient(tracking_uri)
     if (mlflow_experiment := client.get_experiment_by_name(experiment)) is None:
         raise SweepError(f"there is no such experiment at {tracking_uri}")
-    for run in client.search_runs([mlflow_experiment.experiment_id], max_results=MAX_RUNS):
+    metric = accepted_name(objective.name)
+    order = f"metrics.`{metric}` {'DESC' if objective.maximizes else 'ASC'}"
+    for run in client.search_runs([mlflow_experiment.experiment_id], max_results=MAX_RUNS, order_by=[order]):
         changed = any(name.startswith(PARAM_METRIC_PREFIX) for name in run.data.metrics)  # by pbt, on the way
         if run.info.status != "FAILED" and run.data.tags.get("kind") != "confirmation" and not changed:
-            history = client.get_metric_history(run.info.run_id, accepted_name(objective.name))
-            if values := [entry.value for entry in history if math.isfinite(entry.value)]:
+            history = client.get_metric_history(run.info.run_id, metric)
+            if values := [entry.value for entry in history if abs(entry.value) < LARGEST]:  # infinity is 1.8e308 there
                 yield Result(run.data.params, objective.best(values))
 
 
-def value_in(space: SearchSpace, name: str, value: Any) -> Any:
-    """Return a value that is perhaps written as a text: the choice that is written so, or a number."""
-    if not isinstance(value, str):
-        return value
-    for choice in (space.fixed[name],) if name in space.fixed else space.values(name):
-        if str(choice) == value:
+def params_of(space: SearchSpace, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the space's hyperparameters, as the space has them. An empty text is none, if it is no
+    choice."""
+    known = {name: space.values(name) for name in space.ranges} | {name: [value] for name, value in space.fixed.items()}
+    given = {name: value for name, value in params.items() if name in known and (value != "" or "" in known[name])}
+    return {name: _value_in(known[name], value) for name, value in given.items()}
+
+
+def _value_in(choices: Sequence[Any], value: Any) -> Any:
+    """Return the choice that is written as a value is, a number of their kind if it is one, or else the value."""
+    text = str(value)
+    for choice in choices:
+        if text == str(choice) or (isinstance(choice, bool) and text.lower() == str(choice).lower()):  # Excel has TRUE
             return choice
-    if (number := _number(value)) is None:
+    if (number := _number(text)) is None:
         return value
-    is_whole = number.is_integer() and any(holds(range_, int(number)) for range_ in space.ranges.get(name, ()))
-    return int(number) if is_whole else number
+    return int(number) if number.is_integer() and int in map(type, choices) else number
 
 
 def _number(text: str | None) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 from collections.abc import Callable
@@ -21,8 +22,9 @@ from gaudi_tune.cli.command_line import parse_options
 from gaudi_tune.cli.run import dry_run_lines
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
+from gaudi_tune.plan import outside
 from gaudi_tune.plan.earlier import best_that_fit, unused_seed
-from gaudi_tune.plan.outside import Result
+from gaudi_tune.plan.outside import Result, params_of
 from gaudi_tune.plan.planner import make_plan, make_proposer
 from gaudi_tune.show.plan_text import plan_lines
 from gaudi_tune.sweep.record.state_log import StateLog, logged_trials, pack, read_log
@@ -198,7 +200,7 @@ def test_a_failed_trial_is_not_learned_from() -> None:
     results = [Result({"x": 0.9}, None), Result({"x": 0.3}, 0.3), Result({"x": 0.4}, 0.4)]
     configs, description = best_that_fit(results, LEARNER.search_space, Objective("score"))
     assert configs == [{"x": 0.4}, {"x": 0.3}]
-    assert description == "2 of 3 trials fit, y is new"
+    assert description == "2 of 3 trials fit, 1 have no score, y is new"
 
 
 def test_a_trial_that_has_nothing_of_the_space_does_not_fit() -> None:
@@ -300,7 +302,30 @@ def test_results_from_outside_are_learned_from_and_what_lies_outside_is_named(
     assert plan.learned == [
         {"x": 0.4, "optimizer": "adamw"}, {"x": 0.5, "optimizer": "sgd"}, {"x": 0.1, "optimizer": "sgd"}
     ]  # fmt: skip
-    assert f"learns from {source}: 3 of 4 trials fit, 1 lie outside x's range" in plan.learning_notes
+    fit = "3 of 5 trials fit, 1 have no score" if make is table else "3 of 4 trials fit"
+    assert f"learns from {source}: {fit}, 1 lie outside x's range" in plan.learning_notes
+
+
+@pytest.mark.parametrize(
+    ("given", "value"), [("TRUE", True), ("true", True), ("1", 1), ("16.0", 16), (16.0, 16), ("0.5", 0.5), ("", "")]
+)
+def test_a_value_is_read_as_the_space_has_it(given: object, value: object) -> None:
+    space = SearchSpace({"kind": CategoricalDistribution([True, False, 16, ""]), "x": FloatDistribution(0.0, 1.0)})
+    read = params_of(space, {"kind": given, "x": "", "other": given})
+    assert read == {"kind": value} and type(read["kind"]) is type(value)
+
+
+def test_of_many_runs_the_best_are_read(
+    uri: str, tmp_path: Path, storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outside, "MAX_RUNS", 2)
+    client = MlflowClient(uri)
+    old = client.create_experiment("old", str(tmp_path / "artifacts"))
+    for x, score in ((0.125, 0.9), (0.25, math.inf), (0.5, 0.1), (0.75, 0.2)):
+        run = client.create_run(old).info.run_id
+        client.log_param(run, "x", x)
+        client.log_metric(run, "score", score)
+    assert plan_of(LEARNER, storage, learn_from=("mlflow:old",), tracking_uri=uri).learned == [{"x": 0.125}]
 
 
 def test_a_metric_is_looked_for_under_the_name_that_it_has_in_mlflow(uri: str, tmp_path: Path, storage: Path) -> None:
@@ -317,6 +342,8 @@ def test_a_metric_is_looked_for_under_the_name_that_it_has_in_mlflow(uri: str, t
     [
         ("{folder}/none.csv", "it cannot be read"),
         ("{folder}/other.csv", "it has no column score, only loss, x; rename one"),
+        ("{folder}/twice.csv", "it has more than one column score, only score, x, score; rename one"),
+        ("{folder}/comma.csv", "line 3 has more values than the first; put one with commas in quotes"),
         ("optuna:old", "give the study's name and the address of its storage"),
         ("optuna:older@sqlite:///{folder}/old.db", "there is no such study, only old; name one of these"),
         ("optuna:old@postgresql://me:secret@host/db", "the file of the sweep would have this password"),
@@ -326,7 +353,8 @@ def test_a_metric_is_looked_for_under_the_name_that_it_has_in_mlflow(uri: str, t
 def test_a_source_from_outside_that_cannot_be_used_is_an_error(
     source: str, says: str, uri: str, tmp_path: Path, storage: Path
 ) -> None:
-    (tmp_path / "other.csv").write_text("loss,x\n1,2\n")
+    for name, text in (("other", "loss,x\n1,2"), ("twice", "score,x,score\n1,2,3"), ("comma", "score,x\n1,2\n0,9,0,5")):
+        (tmp_path / f"{name}.csv").write_text(f"{text}\n")
     if source.endswith("old.db"):
         study(tmp_path)
     with pytest.raises(SweepError, match=re.escape(says)):
