@@ -92,6 +92,12 @@ def _parser() -> argparse.ArgumentParser:
         subparser.set_defaults(handler=handler, program=_program())  # loading a script replaces sys.argv
         return subparser
 
+    def command_of_sweep(*name_handler_text: Any, sweeps: str = "SWEEP", **options: Any) -> argparse.ArgumentParser:
+        subparser, text = command(*name_handler_text, **options), f"the folder of {sweeps}"
+        subparser.add_argument("sweep", metavar="SWEEP")
+        subparser.add_argument("--storage", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
+        return subparser
+
     text = "run the experiment of a script; SCRIPT --help lists its options"
     run = command("run", _run, text, usage=f"{parser.prog} run SCRIPT [options of a sweep]", add_help=False)
     run.add_argument("script", nargs="?", metavar="SCRIPT", help="my.py, or my.py:EXPERIMENT for one of several")
@@ -99,24 +105,16 @@ def _parser() -> argparse.ArgumentParser:
     ls = command("ls", _ls, "list the sweeps of a folder")
     text = "where the sweeps are (default: %(default)s)"
     ls.add_argument("folder", nargs="?", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
-    show = command("show", _show, "show a sweep and its trials")
-    show.add_argument("sweep", metavar="SWEEP")
-    export = command("export", _export, "write a sweep's trials (trials.csv) and winner (best.toml) to files")
-    export.add_argument("sweep", metavar="SWEEP")
-    text = "where to write them (default: the folder SWEEP-export in the current one)"
-    export.add_argument("--to", type=Path, metavar="FOLDER", help=text)
+    show = command_of_sweep("show", _show, "show a sweep and its trials")
+    export = command_of_sweep("export", _export, "write a sweep's trials (trials.csv) and winner (best.toml) to files")
+    export.add_argument("--to", type=Path, metavar="FOLDER", help="where to write them (default: SWEEP-export)")
     text = "train a configuration of a sweep again, with other seeds"
     note = f"Takes the options of run, too, such as --seeds (usual: {RERUN_SEEDS})."
-    rerun = command("rerun", _rerun, text, epilog=note)
-    rerun.add_argument("sweep", metavar="SWEEP")
+    rerun = command_of_sweep("rerun", _rerun, text, sweeps="SWEEP, and of the new sweep", epilog=note)
     rerun.add_argument("--script", metavar="SCRIPT", help="the script with the experiment, as run takes it")
     rerun.add_argument("--trial", type=int, metavar="N", help="the trial (default: the sweep's winner)")
-    logs = command("logs", _logs, "print what a trial printed on this machine, from Ray's files")
-    logs.add_argument("sweep", metavar="SWEEP")
+    logs = command_of_sweep("logs", _logs, "print what a trial printed on this machine, from Ray's files")
     logs.add_argument("trial", type=int, metavar="TRIAL", help="its number, such as 7")
-    for subparser, sweeps in (*((c, "SWEEP") for c in (show, logs, export)), (rerun, "SWEEP, and of the new sweep")):
-        text = f"the folder of {sweeps}"
-        subparser.add_argument("--storage", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
     text = "check that this machine has everything that a sweep on Gaudi needs (about a minute)"
     note = "Run it while no sweep is running. Exits with 1 if anything is wrong (!!); a warning (!) leaves it at 0."
     command("doctor", _doctor, text, epilog=note)
@@ -182,8 +180,10 @@ def _export(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
     from gaudi_tune.cli.sweeps import StoredSweep
 
     sweep = StoredSweep.find(arguments.sweep, arguments.storage)
+    # What is wrong with the folder is no damage of the sweep.
+    (folder := arguments.to or Path(f"{sweep.folder.name}-export")).mkdir(parents=True, exist_ok=True)
     with damage_is_an_error(f"export {arguments.sweep}"):
-        files = export(sweep, arguments.to or Path(f"{sweep.folder.name}-export"))
+        files = export(sweep, folder)
     print(as_text(map(str, files)))
     return 0
 

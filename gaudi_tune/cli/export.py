@@ -15,11 +15,12 @@ from gaudi_tune.plan.outside import CONFIG
 from gaudi_tune.sweep.record.sweep_file import winner_of
 
 TRIALS_FILE, BEST_FILE = "trials.csv", "best.toml"
+TRAINED = ("recipe", "data", "model", "epochs", "steps", "eval_every", "seconds", "objectives")
+"""The options that say what a trial trained, and on which data; the device may be another."""
 
 
 def export(sweep: StoredSweep, folder: Path) -> list[Path]:
-    """Write both files into a folder, which is made, and return their paths; the second one if there is a winner."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write both files into a folder, and return their paths; the second one if there is a winner."""
     metrics = [objective.name for objective in sweep.file.all_objectives]
     names, head = list(sweep.file.space), ["trial", "status", *metrics, "at"]
     with atomic_write(folder / TRIALS_FILE) as partial, partial.open("w", newline="", encoding="utf-8") as file:
@@ -33,10 +34,11 @@ def export(sweep: StoredSweep, folder: Path) -> list[Path]:
         winner = winner_of(sweep.folder)
     except SweepError:  # a sweep that runs, or without a value, has none
         return [folder / TRIALS_FILE]
-    lines = [f"# The winner of the sweep {sweep.folder.name}, for --config {BEST_FILE} --baseline-only.", f"[{SET}]"]
+    lines = [f"# The winner of the sweep {sweep.folder.name}, for --config {BEST_FILE} --baseline-only."]
+    lines += [f"{name} = {_toml(value)}" for name in TRAINED if (value := sweep.file.options.get(name))]
     settings: dict[str, Any] = dict(entry.split("=", 1) for entry in sweep.file.options["settings"])
     settings |= {name: winner[name] for name in names if name in winner}
-    lines += [f"{json.dumps(name)} = {_toml(value)}" for name, value in settings.items()]
+    lines += [f"[{SET}]", *(f"{json.dumps(name)} = {_toml(value)}" for name, value in settings.items())]
     with atomic_write(folder / BEST_FILE) as partial:
         partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return [folder / TRIALS_FILE, folder / BEST_FILE]
@@ -44,4 +46,4 @@ def export(sweep: StoredSweep, folder: Path) -> list[Path]:
 
 def _toml(value: Any) -> str:
     value = "None" if value is None else value  # TOML has no null
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else repr(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool | list) else repr(value)

@@ -199,11 +199,13 @@ def test_a_sweep_is_taken_away_as_a_table_and_its_winner_as_a_file_of_options(
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["trial", "status", "score", "at", "x"]
     assert [float(row["score"]) for row in rows] == [-abs(float(row["x"])) for row in rows]
-    assert read_config(Path(winner)) == {"settings": ("x=0.125",)}
+    assert read_config(Path(winner)) == {"epochs": 1, "settings": ("x=0.125",)}  # of the sweep, not of the experiment
     options = [f"{script}:SMALL", "--config", winner, "--baseline-only", "--device", "cpu", "--storage", str(storage)]
     assert main(["run", *options, "--dry-run", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["baseline"] == {"x": 0.125}
+    with pytest.raises(FileExistsError):  # and no word of a damaged sweep
+        main(["export", str(folder), "--to", str(script)])
 
 
 def test_what_a_sweep_fixed_belongs_to_its_winner_and_its_table_can_be_learned_from(
@@ -248,7 +250,7 @@ def test_a_winner_is_the_same_after_its_file_was_read(
         f"{other!r}])}}, metric='loss', baseline={{'x': 0.5, 'kind': {other!r}}}, name='choices')\n"
     )
     experiment, _ = load_experiment(str(script))
-    earlier_sweep(experiment, storage, lambda config: config["x"], trials=1)
+    earlier_sweep(experiment, storage, lambda config: config["x"] + (config["kind"] != value))
     best = {"trial": 1, "config": {"x": 0.125, "kind": value}, "value": 0.5}
     write_summary(
         storage / "earlier" / "summary.json",
@@ -259,3 +261,7 @@ def test_a_winner_is_the_same_after_its_file_was_read(
     capsys.readouterr()
     assert main(["run", str(script), *options, "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["baseline"] == {"x": 0.125, "kind": value}
+    sources = ("earlier", str(tmp_path / "trials.csv"))
+    plans = (make_plan(experiment, SweepOptions(storage=storage, device="cpu", learn_from=(s,))) for s in sources)
+    learned, from_table = (plan.learned for plan in plans)
+    assert from_table == learned and learned[0]["kind"] == value
