@@ -20,7 +20,7 @@ from gaudi_tune.data.fetch import DATA_SETS, fetch
 from gaudi_tune.data.held_out import Split, rows_of
 from gaudi_tune.data.image_folder import list_images
 
-INDEX_FORMAT = 5
+INDEX_FORMAT = 6
 """Version of the index. It is raised when the index of the same folder changes."""
 BAD_FILES_SHOWN = 3
 """How many unreadable files an error lists."""

@@ -247,8 +247,12 @@ def test_images_that_another_split_has_under_another_name_are_said(split: str, f
     for number, file in enumerate(sorted((folder / "train" / "ants").iterdir())):
         (folder / split / "ants").mkdir(parents=True, exist_ok=True)
         shutil.copy(file, folder / split / "ants" / f"copy-{number}.jpg")
+    shutil.copy(folder / split / "bees" / "new.jpg", folder / split / "bees" / "again.jpg")
     count = len([*(folder / split).glob("*/*")])
-    assert f"3 of {count} images of {split} are the same as images of train" in image_index(config(folder)).notes
+    notes = image_index(config(folder)).notes
+    assert f"3 of {count} images of {split} are the same as images of train" in notes
+    twice = "images of val that are there twice: 1; --confirm tests with one half of val"
+    assert (twice in notes) == (split == "val")  # a test part is not made of val
 
 
 def test_hidden_files_and_folders_are_no_data(folder: Path) -> None:
