@@ -30,7 +30,7 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
     "cli": 889,
     "on_ray": 2718,
-    "plan": 1024,
+    "plan": 1023,
     "sweep.policies": 734,
     "sweep.search": 1165,
     "show": 3323,

@@ -70,10 +70,8 @@ def make_plan(
     applied = apply_options(experiment, options, devices.type.kind, earlier.winner)
     plan = decide_plan(applied, options, devices, name, uri, cluster, max_concurrent=objects.max_concurrent)
     disabled = check_versions(devices.type)
-    grows_not = plan.grows and bool(NO_GROWTH & {*disabled})
-    plan = add_earlier(
-        replace(plan, disabled=disabled, growth=options.workers_per_trial if grows_not else plan.growth), earlier
-    )
+    growth = options.workers_per_trial if plan.grows and NO_GROWTH & {*disabled} else plan.growth
+    plan = add_earlier(replace(plan, disabled=disabled, growth=growth), earlier)
     when_decided(plan)
     from gaudi_tune.sweep.search.samplers import try_sampler  # half a second, in which Ray may start
 

@@ -310,9 +310,10 @@ def test_results_from_outside_are_learned_from_and_what_lies_outside_is_named(
     ("given", "value"), [("TRUE", True), ("true", True), ("1", 1), ("16.0", 16), (16.0, 16), ("0.5", 0.5), ("", "")]
 )
 def test_a_value_is_read_as_the_space_has_it(given: object, value: object) -> None:
-    space = SearchSpace({"kind": CategoricalDistribution([True, False, 16, ""]), "x": FloatDistribution(0.0, 1.0)})
-    read = params_of(space, {"kind": given, "x": "", "other": given})
-    assert read == {"kind": value} and type(read["kind"]) is type(value)
+    kinds, rates = CategoricalDistribution([True, False, 16, ""]), CategoricalDistribution([None, 0.5])
+    space = SearchSpace({"kind": kinds, "x": FloatDistribution(0.0, 1.0), "rate": rates})
+    read = params_of(space, {"kind": given, "x": "", "rate": "", "other": given})
+    assert read == {"kind": value, "rate": None} and type(read["kind"]) is type(value)
 
 
 def test_of_many_runs_the_best_are_read(
