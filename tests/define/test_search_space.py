@@ -137,17 +137,6 @@ def test_a_range_may_depend_on_what_was_drawn_before() -> None:
     assert space.outside({"low": 0.4, "high": 0.3}) == ["high"]
 
 
-def test_fixed_values_decide_which_way_a_function_goes() -> None:
-    def branching(trial: optuna.Trial) -> None:
-        if trial.suggest_categorical("optimizer", ["sgd", "adamw"]) == "sgd":
-            trial.suggest_float("momentum", 0.5, 0.9)
-
-    space = SearchSpace(branching)
-    assert (space.names, space.always) == ({"optimizer", "momentum"}, {"optimizer"})
-    assert space.fix({"optimizer": "sgd"}).always == {"momentum"}
-    assert space.fix({"optimizer": "adamw"}).names == set()
-
-
 def of_two_branches(trial: optuna.Trial) -> dict[str, Any]:
     trial.suggest_categorical("batch_size", [8, 16])
     if trial.suggest_categorical("optimizer", ["sgd", "adamw"]) == "sgd":

@@ -1,5 +1,4 @@
 import asyncio
-import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -33,15 +32,6 @@ def test_a_command_waits_for_a_worker_that_trains(thread: ThreadPoolExecutor) ->
     mailbox = Mailbox()
     mailbox.put({"do": "exit"})
     assert thread.submit(mailbox.hand_in, {"kind": "metrics"}).result() == {"do": "exit"}
-
-
-def test_an_error_is_a_report_that_nothing_answers() -> None:
-    mailbox = Mailbox()
-    failure = Failure(FailureKind.OUT_OF_MEMORY, "too large")
-    mailbox.fail(failure)
-    report = json.loads(json.dumps(asyncio.run(mailbox.report())))
-    assert report == {"kind": "error", "failure": {"kind": "out of memory", "text": "too large", "fingerprint": ""}}
-    assert Failure.from_plain(report["failure"]) == failure
 
 
 def test_a_request_to_save_is_answered_or_released() -> None:

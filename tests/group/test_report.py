@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from ray.tune.result import AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, RESULT_DUPLICATE, SHOULD_CHECKPOINT, TRIAL_ID
 from ray.tune.utils.util import flatten_dict
@@ -35,11 +33,6 @@ def test_a_report_comes_back_as_it_was_from_a_result_flat_or_not(kind: str) -> N
     result = {**report.as_result(), "training_iteration": 1, "config": {"lr": 0.1}, "pid": 7}
     assert Report.in_result(result) == Report.in_result(flatten_dict(result)) == report
     assert set(report.as_result()) - set(report.metrics) <= {names.OURS, SHOULD_CHECKPOINT}
-
-
-def test_a_result_has_one_entry_of_the_sweeps_own() -> None:
-    result: dict[str, Any] = REPORTS["names of the sweep"].as_result()
-    assert result["step_s"] == 7.0 and result["gaudi_tune"]["step_s"] == 1.0
 
 
 def test_the_names_that_tune_sets_are_those_of_this_ray() -> None:

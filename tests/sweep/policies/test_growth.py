@@ -126,15 +126,6 @@ def test_one_idle_device_goes_to_the_best_trial(plan: Plan) -> None:
     assert node.after(1, 10, "0", value=0.7) is None
 
 
-def test_a_trial_that_is_wanted_back_gives_half_of_it(plan: Plan) -> None:
-    node = Node(plan, trials=1)
-    node.begin_all("3")
-    assert node.after(1, 10, "3") == WHOLE
-    assert node.after(1, 11, "01234567", took=20.0, start=10.0, promoted=1) == Place(4, (4, 5, 6, 7))
-    assert node.after(1, 12, "4567", took=40.0, start=10.0, promoted=5) == Place(2, (6, 7))
-    assert node.after(1, 13, "67", took=70.0, start=10.0, promoted=7) == Place(1)
-
-
 def test_one_that_gives_back_to_a_trial_that_waits_keeps_the_highest(plan: Plan) -> None:
     node = Node(plan, trials=1)
     node.begin_all("7")
@@ -222,15 +213,6 @@ def test_a_single_report_that_had_to_wait_does_not_end_growth(plan: Plan) -> Non
     for epoch, seconds in ((12, 300.0), (13, 95.0), (14, 30.0), (15, 300.0)):
         assert node.after(1, epoch, "0123", value=0.9, took=seconds) is None
     assert node.after(2, 11, "4") == Place(4, (4, 5, 6, 7))
-
-
-def test_one_that_could_not_move_twice_is_not_asked_again(plan: Plan) -> None:
-    node = Node(plan, trials=1)
-    node.begin_all("0")
-    assert node.after(1, 10, "0") == WHOLE
-    assert node.after(1, 11, "0") == WHOLE  # another may have had the devices
-    assert node.after(1, 12, "0") is None
-    assert node.after(1, 13, "0") is None
 
 
 def test_one_that_could_not_move_twice_leaves_the_devices_to_others(plan: Plan) -> None:

@@ -143,19 +143,6 @@ def test_it_begins_again_before_it_is_much_longer_than_its_state(
     assert sum(later < earlier for earlier, later in pairwise(sizes)) >= 2
 
 
-def test_damage_in_the_middle_is_an_error_and_not_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    log = StateLog(tmp_path)
-    for number in range(3):
-        log.append(packed(number, {number: "running"}))
-    content = (tmp_path / STATE_LOG).read_bytes()
-    _, (begins, ends), _ = records_in(content)
-    at = (begins + ends) // 2
-    (tmp_path / STATE_LOG).write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-    with pytest.raises(ValueError, match=r"a record in the middle of .* is damaged"):
-        read_log(tmp_path)
-    assert "the one before it counts" not in caplog.text
-
-
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_flipped_bit_anywhere_before_the_last_record_is_an_error(number: int, tmp_path: Path) -> None:
     log = StateLog(tmp_path)
@@ -166,7 +153,7 @@ def test_a_flipped_bit_anywhere_before_the_last_record_is_an_error(number: int, 
     # Where a line ends is left out: without its end it is one damaged record with the next, the last.
     for at in range(bounds[number], bounds[number + 1] - 1):
         (tmp_path / STATE_LOG).write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
-        with pytest.raises(ValueError, match=r"damaged"):
+        with pytest.raises(ValueError, match=r"a record in the middle of .* is damaged"):
             read_log(tmp_path)
 
 

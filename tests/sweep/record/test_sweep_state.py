@@ -231,14 +231,6 @@ def front_of(fed: Fed) -> list[tuple[int, tuple[float, ...]]]:
     return [(trial.number, trial.point) for trial in fed.state.front]
 
 
-def test_the_front_of_one_objective_is_the_best() -> None:
-    fed = Fed()
-    assert fed.state.front == []
-    fed.trial(1, 0.5)
-    fed.trial(2, 0.7)
-    assert fed.state.front == [fed.state.best] == [fed.state.trials[2]]
-
-
 def test_a_trial_counts_with_all_objectives_of_its_best_report() -> None:
     fed = several()
     fed.begin(1)
@@ -303,17 +295,6 @@ def test_a_trial_whose_best_could_not_be_saved_stands_for_what_was() -> None:
     assert fed.state.leader == (0.8, 2)
     first = fed.state.trials[1]
     assert (first.best, first.best_step, first.point) == (0.5, 1, (0.5,))
-
-
-def test_a_trial_that_fails_after_its_best_was_saved_still_has_it() -> None:
-    fed = Fed("max")
-    fed.begin(1, 2)
-    fed.report(1, 1, 0.9)
-    fed.save(1)
-    fed.report(1, 2, 0.5)
-    fed.report(2, 1, 0.8)
-    fed.end(1, "failed", "killed", raised=True)
-    assert fed.state.leader == (0.9, 1)
 
 
 def test_a_score_on_test_data_that_is_no_number_is_none() -> None:

@@ -151,15 +151,6 @@ def test_the_record_has_every_report_and_the_values_it_was_given(tmp_path: Path)
     assert [trial.value for trial in trials(proposer)[:2]] == [0.5, 0.1]  # the best of one with its full budget
 
 
-def test_a_budget_in_steps_is_recorded_by_steps(tmp_path: Path) -> None:
-    proposer = searcher_in(tmp_path, budget=Budget(steps=200, eval_every=100))
-    proposer.propose("a")
-    report(proposer, "a", {"score": 0.1, "step": 100, "epoch": 1.5})
-    end(proposer, "a", {"score": 0.2, "step": 200, "epoch": 3})
-    assert trials(proposer)[0].intermediate_values == {100: 0.1, 200: 0.2}
-    assert states(proposer) == [TrialState.COMPLETE]
-
-
 def test_a_budget_in_seconds_is_recorded_by_seconds_and_a_trial_is_complete_at_its_last_epoch_too(
     tmp_path: Path,
 ) -> None:
@@ -173,14 +164,6 @@ def test_a_budget_in_seconds_is_recorded_by_seconds_and_a_trial_is_complete_at_i
         end(proposer, name, result)
     assert [trial.intermediate_values for trial in trials(proposer)] == [{20: 0.2}, {61: 0.1}, {20: 0.1}]
     assert states(proposer) == [TrialState.COMPLETE, TrialState.COMPLETE, TrialState.PRUNED]
-
-
-def test_a_paused_trial_that_is_ended_counts_as_stopped_early(tmp_path: Path) -> None:
-    proposer = searcher_in(tmp_path)
-    proposer.propose("a")
-    train(proposer, "a", 0.9)
-    end(proposer, "a")
-    assert (states(proposer), trials(proposer)[0].value) == ([TrialState.PRUNED], 0.9)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

@@ -74,18 +74,6 @@ def test_only_the_kind_of_a_failure_decides_what_the_sampler_sees(kind: FailureK
     assert trials(proposer)[1].user_attrs["failure"] == text
 
 
-def test_a_trial_that_raises_after_reports_counts_as_the_worst_too(tmp_path: Path) -> None:
-    proposer = searcher_in(tmp_path)
-    for name in "ab":
-        proposer.propose(name)
-    train(proposer, "a", 0.3)
-    report(proposer, "b", {"score": 0.9, "epoch": 1})
-    end(proposer, "b", failure=ERROR)
-    _, (state, value) = told(proposer)
-    assert state == TrialState.COMPLETE
-    assert value == pytest.approx(0.3)
-
-
 @pytest.mark.parametrize("reports", [0, 1])
 def test_a_region_in_which_every_trial_raises_is_left(reports: int, tmp_path: Path) -> None:
     """What is best lies in it. Of 30 trials, 20 were lost there when such trials told the sampler nothing."""

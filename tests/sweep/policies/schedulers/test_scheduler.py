@@ -103,15 +103,6 @@ def test_one_in_so_many_goes_on() -> None:
     assert sweep.reason("b") == "not among the best half of 2 at epoch 4"
 
 
-def test_less_is_better_where_the_mode_says_so() -> None:
-    sweep = asha([Objective("score", "min")])
-    assert [sweep.report("a", 1, 1.0), sweep.report("b", 1, 2.0), sweep.report("c", 1, 0.5)] == [
-        CONTINUE,
-        STOP,
-        CONTINUE,
-    ]
-
-
 def test_steps_count_where_the_budget_is_in_steps() -> None:
     sweep = Sweep(SuccessiveHalving, budget=Budget(steps=1000, eval_every=100))
     for name, score, verdict in (("a", 2.0, CONTINUE), ("b", 1.0, STOP)):
@@ -231,32 +222,8 @@ def test_a_sweep_with_a_paused_trial_that_fails_goes_on() -> None:
     assert sweep.next_trials() == []
 
 
-@pytest.mark.parametrize("pausing", [False, True])
-def test_rungs_survive_a_snapshot(pausing: bool) -> None:
-    sweep = promoting() if pausing else asha()
-    for name, score in (("a", 5.0), ("b", 4.0), ("c", 3.0)):
-        sweep.report(name, 1, score)
-    sweep.next_trials()
-    resumed = sweep.after_a_resume()
-    assert resumed.scheduler.get_state() == sweep.scheduler.get_state()
-    for name in "abc":
-        resumed.add(name, begins=False)
-    assert resumed.next_trials() == (["a"] if pausing else [])  # promoted before the snapshot
-    assert resumed.report("d", 1, 4.5) == (PAUSE if pausing else CONTINUE)
-    assert resumed.report("e", 1, 4.2) == (PAUSE if pausing else STOP)
-
-
 def test_every_name_has_a_scheduler() -> None:
     assert set(SCHEDULERS) == set(get_args(SchedulerName))
-
-
-def test_a_weak_trial_ends_as_the_schedulers_name_says() -> None:
-    names: tuple[SchedulerName, ...] = ("asha", "asha-promote", "fifo")
-    sweeps = {name: Sweep(SCHEDULERS[name], trials=8) for name in names}
-    for sweep in sweeps.values():
-        sweep.report("strong", 1, 5.0)
-    weak = {name: sweep.report("weak", 1, 1.0) for name, sweep in sweeps.items()}
-    assert weak == {"asha": STOP, "asha-promote": PAUSE, "fifo": CONTINUE}
 
 
 def test_a_trial_that_is_lost_before_it_could_end_is_told_again() -> None:
@@ -277,11 +244,3 @@ def test_a_trial_that_was_to_end_when_the_sweep_was_interrupted_is_told_again() 
     resumed = sweep.after_a_resume()
     resumed.add("b")
     assert resumed.report("b", 1, 1) == STOP
-
-
-def test_a_trial_that_is_lost_while_it_pauses_is_told_again() -> None:
-    sweep = promoting()
-    sweep.report("a", 1, 5)
-    assert sweep.report("b", 1, 1) == PAUSE
-    sweep.fail("b")
-    assert sweep.report("b", 1, 1) == PAUSE
