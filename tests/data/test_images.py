@@ -40,11 +40,6 @@ def test_without_val_the_test_split_validates_and_a_line_says_so(folder: Path) -
     assert "test/ serves for validation" in image_index(config(folder)).notes[0]
 
 
-def test_with_val_the_test_split_is_left_alone(folder: Path) -> None:
-    draw(folder / "test" / "unlabelled" / "x.png")
-    assert len(images_of(config(folder)).val) == 2
-
-
 def in_split(split: Any) -> set[bytes]:
     return set(split._paths)
 

@@ -40,16 +40,6 @@ def test_a_name_in_use_is_an_error(storage: Path) -> None:
         plan_for(storage, name="old")
 
 
-def files_in(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
-
-
-def test_a_plan_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    make_plan(QUADRATIC, SweepOptions(storage=tmp_path / "results", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db"))
-    assert files_in(tmp_path) == set()
-
-
 @pytest.mark.parametrize(
     ("place", "message"),
     [

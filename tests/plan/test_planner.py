@@ -7,19 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 from ray import tune
 
 from experiments.tune_bert import EXPERIMENT
 from gaudi_tune import Experiment, SweepError, SweepOptions, build_tuner
-from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import COMMAND_LINE_ONLY, TRAITS
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.plan.apply import choose_recipe
-from gaudi_tune.plan.planner import make_plan, make_proposer
+from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.plan_text import plan_lines
 from gaudi_tune.training.trial_config import TrialConfig
 from tests.helpers.loops import QuadraticConfig, quadratic
@@ -95,16 +93,6 @@ def test_options_override_the_recipe(storage: Path) -> None:
     assert "max_length=16" in " ".join(f"{k}={v}" for k, v in plan.settings.items())
     assert "50 to validate" in " ".join(plan.facts)
     assert plan_for(storage, baseline_only=True).num_samples == 1
-
-
-def test_a_sampler_may_be_an_object_or_of_a_module(storage: Path) -> None:
-    ours = optuna.samplers.RandomSampler(seed=0)
-    plan = make_plan(QUADRATIC, SweepOptions(storage=storage), GivenObjects(sampler=ours))
-    assert plan.objects.sampler is ours
-    assert isinstance(make_proposer(plan).propose("a"), dict)
-    named = make_plan(QUADRATIC, SweepOptions(storage=storage, search="optuna.samplers.RandomSampler"))
-    assert isinstance(named.objects.sampler, optuna.samplers.RandomSampler)
-    assert make_plan(QUADRATIC, SweepOptions(storage=storage, search="tpe(n_startup_trials=3)")).objects.sampler is None
 
 
 def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(

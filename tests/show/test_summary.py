@@ -9,11 +9,17 @@ import pytest
 
 from gaudi_tune import SweepOptions
 from gaudi_tune.define.objective import Objective
+from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.result import result_lines
 from gaudi_tune.show.summary import search_of, summarise
 from tests.helpers.fed_state import Fed
 from tests.helpers.quadratic import QUADRATIC
+
+
+@pytest.fixture
+def plan(storage: Path) -> Plan:
+    return make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu"))
 
 
 def test_the_checkpoint_of_a_point_is_of_its_report(storage: Path) -> None:
@@ -55,8 +61,7 @@ def test_a_line_that_loads_a_checkpoint_is_text() -> None:
         replace(QUADRATIC, load_line=5)  # type: ignore[arg-type]
 
 
-def test_the_best_may_have_failed_later_which_is_said(storage: Path) -> None:
-    plan = make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu"))
+def test_the_best_may_have_failed_later_which_is_said(plan: Plan) -> None:
     fed = Fed()
     fed.trial(1, 0.1, 0.2, 0.3, 0.4)
     fed.trial(2, 0.9, math.nan, outcome="failed", reason="diverged: score is nan at epoch 2")
@@ -68,8 +73,7 @@ def test_the_best_may_have_failed_later_which_is_said(storage: Path) -> None:
     assert "failed" not in result_lines(plan.folder, summarise(plan, fed.state, {}))[0]
 
 
-def test_the_configuration_of_a_clone_is_the_one_that_reached_its_value(storage: Path) -> None:
-    plan = make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu"))
+def test_the_configuration_of_a_clone_is_the_one_that_reached_its_value(plan: Plan) -> None:
     fed = Fed()
     fed.trial(1, 0.5, outcome=None, x=0.1)
     fed.begin(1, x=0.9)  # pbt: it goes on with another configuration
@@ -79,8 +83,7 @@ def test_the_configuration_of_a_clone_is_the_one_that_reached_its_value(storage:
     assert (trial["value"], trial["at"], trial["config"]) == (0.8, 2, {"x": 0.9})
 
 
-def test_in_all_lists_a_failed_trial_counts_with_the_best_report_that_it_saved(storage: Path) -> None:
-    plan = make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu"))
+def test_in_all_lists_a_failed_trial_counts_with_the_best_report_that_it_saved(plan: Plan) -> None:
     fed = Fed()
     fed.begin(1, 2)
     fed.report(1, 1, 0.5)
@@ -93,8 +96,7 @@ def test_in_all_lists_a_failed_trial_counts_with_the_best_report_that_it_saved(s
     assert (unsaved["value"], unsaved["at"]) == (None, None)
 
 
-def test_trials_that_are_all_equal_are_said_to_be_and_to_predict_one_class(storage: Path) -> None:
-    plan = make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu"))
+def test_trials_that_are_all_equal_are_said_to_be_and_to_predict_one_class(plan: Plan) -> None:
     fed = Fed()
     one_class: dict[str, Any] = {"val_accuracy": 0.6, "val_balanced_accuracy": 0.25, "val_macro_f1": 2 * 0.6 / 1.6 / 4}
     for number in (1, 2):
