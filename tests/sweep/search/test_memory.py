@@ -52,14 +52,14 @@ def test_a_configuration_too_large_for_memory_is_proposed_no_more(kind: str, tmp
     space, out_of_memory = {**sizes, "lr": tune.loguniform(1e-4, 1.0)}, []
     baseline = {"size": 64, "lr": 1e-2}
     proposer = searcher_in(tmp_path, space, baseline=baseline, sampler="tpe")
-    for number in range(80):
+    for number in range(50):
         config, trial_id = proposal(proposer, str(number)), str(number)
         if config["size"] > largest:
             end(proposer, trial_id, failure=TOO_LARGE)
             out_of_memory.append(number)
         else:
             train(proposer, trial_id, *[config["size"] / largest - abs(math.log10(config["lr"]) + 2)] * BUDGET.total)
-    assert len([number for number in out_of_memory if number >= 20]) <= 0.02 * 60
+    assert len([number for number in out_of_memory if number >= 20]) <= 1
     attributes = trials(proposer)[out_of_memory[0]].user_attrs
     assert (attributes["failure"], attributes["failure_kind"]) == ("it is too large", "out of memory")
 
