@@ -153,7 +153,7 @@ def test_a_flipped_bit_anywhere_before_the_last_record_is_an_error(number: int, 
     # Where a line ends is left out: without its end it is one damaged record with the next, the last.
     for at in range(bounds[number], bounds[number + 1] - 1):
         (tmp_path / STATE_LOG).write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
-        with pytest.raises(ValueError, match=r"a record in the middle of .* is damaged"):
+        with pytest.raises(ValueError, match=r"a record in the middle of .* is damaged|is damaged, or another version"):
             read_log(tmp_path)
 
 
