@@ -114,9 +114,7 @@ def _simulated(folder: Path, sweep: tuple[str, str, int, int, int]) -> tuple[Swe
     task = find_task(folder, name_of_task)
     own, kind = zlib.crc32(f"{task.name} {seed}".encode()), name.partition("+")[2].partition("+")[2]
     given: dict[str, Any] = {"objectives": task.objectives}
-    if kind in ("right", "wrong"):
-        given["prior"] = task.prior(kind, own)
-    elif kind:
+    if kind:
         given["learned"] = learned(name.removesuffix(f"+{kind}"), earlier_task(folder, task, kind, seed), seed, workers)
     began = time.process_time()
     strategy = made(name, own, task.dimensions, task.epochs, workers, **given)

@@ -1,6 +1,6 @@
 """The strategies of the scoreboard: who proposes, stops and resumes, ours and others'.
 
-<search>+<scheduler> is ours, the real objects of the product; with +right or +wrong each hyperparameter has a prior.
+<search>+<scheduler> is ours, the real objects of the product.
 ray-tpe, ray-random and, for two objectives, ray-nsgaii are OptunaSearch (TPE, random, NSGA-II) with Ray's ASHA, which
 looks at the loss alone; optuna is Optuna alone, TPE with its HyperbandPruner, as its users run it. All have reduction 3
 and grace 1. Rivals that we do not depend on are in ``rival.py``.
@@ -28,7 +28,6 @@ from ray.tune.search.optuna import OptunaSearch
 from gaudi_tune.base import names
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective, point_in
-from gaudi_tune.define.ranges import WithPrior
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.on_ray.tune_searcher import TuneSearcher
@@ -266,12 +265,11 @@ def make_strategy(
     dimensions: int,
     epochs: int,
     workers: int,
-    prior: Array | None = None,
     learned: Sequence[Mapping[str, Any]] = (),
     objectives: int = 1,
 ) -> Strategy:
-    """Return the strategy of that name for trials of so many hyperparameters and epochs; ours may have a prior, and may
-    have learned from an earlier sweep.
+    """Return the strategy of that name for trials of so many hyperparameters and epochs; ours may have learned from an
+    earlier sweep.
 
     Raises:
         ValueError: There is none of that name.
@@ -285,16 +283,14 @@ def make_strategy(
         asha = ASHAScheduler(time_attr="epoch", max_t=epochs, grace_period=1, reduction_factor=3)
         return OnTune(searcher, asha, workers)
     search, scheduler, kind = [*name.split("+"), "", ""][:3]
-    if scheduler not in OURS or kind not in ("", "right", "wrong", *LEARNING):
+    if scheduler not in OURS or kind not in ("", *LEARNING):
         raise ValueError(
-            f"take our <search>+<scheduler>, the scheduler one of {', '.join(OURS)}, with or without +right or "
-            f"+wrong; or {', '.join(SAMPLERS)}, optuna; or one of --rivals"
+            f"take our <search>+<scheduler>, the scheduler one of {', '.join(OURS)}; or {', '.join(SAMPLERS)}, optuna; "
+            f"or one of --rivals"
         )
-    priors = {} if prior is None else {f"u{index}": float(value) for index, value in enumerate(prior)}
-    with_priors = {k: WithPrior(range_, prior=priors[k]) if priors else range_ for k, range_ in space.items()}
     budget, goals = Budget(epochs=epochs), [Objective("loss", "min"), Objective("seconds", "min")][:objectives]
     own = Proposer(
-        SearchSpace(with_priors), objectives=goals, baseline={}, sampler=search, seed=seed, learned=learned,
+        SearchSpace(space), objectives=goals, baseline={}, sampler=search, seed=seed, learned=learned,
     )  # fmt: skip
     policy = SCHEDULERS[cast(Any, scheduler)](budget, goals, SearchSpace(space))
     return OnRecord(own, policy, workers, budget, goals)

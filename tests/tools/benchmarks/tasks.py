@@ -9,7 +9,7 @@ import pickle
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,8 @@ from tests.tools.benchmarks.strategies import Array, Curve, Take, Trial
 TABLES = Path(__file__).resolve().parent / "public_tables"
 WORST = 1e9
 """The lowest loss of a sweep that has not seen a finite one."""
-LOOKED_AT, OFF = 2000, 0.1
-"""How many random points are looked at, time and again, for the best and the worst; and how far off a prior is in each
-hyperparameter (standard deviation; a range is 1)."""
+LOOKED_AT = 2000
+"""How many random points are looked at for the best and the ninth decile."""
 TRANSLATIONS = {
     ("finetune", "fr-en"): (1, 20),
     ("finetune", "zh-en"): (1, 20),
@@ -63,17 +62,6 @@ class Task:
     def measure(self) -> Callable[[Trial, float], float]:
         """Return what says, of a report, how good one sweep is then; less is better."""
         return lambda trial, loss: loss
-
-    def prior(self, kind: str, seed: int) -> Array:
-        """Return a point near the best that there is ("right") or near the worst ("wrong")."""
-        generator = np.random.default_rng(seed)
-        near = self.extreme(generator, best=kind == "right")
-        return np.clip(near + generator.normal(0, OFF, self.dimensions), 0, 1)
-
-    def extreme(self, generator: np.random.Generator, *, best: bool) -> Array:
-        """Return the point with the lowest or the highest loss at the end."""
-        losses = np.where(np.isfinite(self.loss[:, -1]), self.loss[:, -1], WORST)
-        return cast(Array, self.u[losses.argmin() if best else losses.argmax()])
 
 
 class PlainData(pickle.Unpickler):
@@ -125,15 +113,6 @@ class LCBench(Task):
         tasks = np.full((len(inputs), 1), self.number, dtype=np.int32)
         seconds, accuracy = self.session.run(None, {"x_cat": tasks, "x_cont": inputs})[0].astype(float)[:, :2].T
         return np.array([seconds, self.sign * (1 - accuracy / 100)])
-
-    def extreme(self, generator: np.random.Generator, *, best: bool) -> Array:
-        found, width = np.full(self.dimensions, 0.5), 1.0
-        for _ in range(8):  # around what was found, closer each time
-            points = np.clip(found + width * generator.uniform(-1, 1, (LOOKED_AT, self.dimensions)), 0, 1)
-            inputs = np.array([[1 + self.epochs, *self.values(point)] for point in points], dtype=np.float32)
-            losses = self.ask(inputs)[1]
-            found, width = points[losses.argmin() if best else losses.argmax()], width / 2
-        return cast(Array, found)
 
     def curve(self, point: Array) -> Curve:
         values = self.values(point)
