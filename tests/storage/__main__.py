@@ -18,11 +18,8 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from gaudi_tune.base.files import OUTBOX_FILE, STATE_LOG
 from gaudi_tune.storage.mirror import NOT_COPIED
@@ -68,14 +65,6 @@ def reports_in_folder(folder: Path) -> dict[int, int]:
     return {number: len(of_trial) for number, of_trial in sorted(steps.items())}
 
 
-def kill_all(sweep: Sweep) -> None:
-    sweep._look()
-    for process in [sweep.driver, *sweep._seen]:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    sweep.ended_with(60)
-
-
 def lose_a_machine(folder: Path, store: ObjectStore) -> int:
     """Lose a machine, and return the number of problems."""
     sweep = make_sweep(folder, store, "cache-1")
@@ -89,10 +78,9 @@ def lose_a_machine(folder: Path, store: ObjectStore) -> int:
             setattr(store.proxy, fault, False)
             time.sleep(DOWN_S)
         assert sweep.running, sweep.printed
-        kill_all(sweep)
     finally:
-        if sweep.running:
-            kill_all(sweep)
+        sweep.end()
+    sweep.ended_with(60)
     written, kept = reports_in_folder(folder), reports_in_store(folder, store)
     print(f"reports on the lost machine: {written}; in the store: {kept}", flush=True)
     lost = max((written[number] - kept.get(number, 0) for number in written), default=0)
@@ -104,20 +92,9 @@ def lose_a_machine(folder: Path, store: ObjectStore) -> int:
     else:
         sweep.resume()
     status = sweep.ended_with(ENDS_WITHIN_S)
-    (ended,) = folder.glob("cache-2/storage/*/sweep")
-    summary = read_summary(ended)
     print(sweep.printed[told:])
     print(f"lost: at most {lost} reports of a trial (one is 1 s or more); resumed in {time.monotonic() - begun:.0f} s")
-    there = store.objects("results/sweep/")
-    local = {str(file.relative_to(ended)) for file in ended.glob("trial-*/**/*") if file.is_file()}
-    problems = [
-        *(["the sweep did not end well"] if status or not summary.get("complete") else []),
-        *(["trials are missing"] if summary.get("counts") != {"finished": TRIALS} else []),
-        *([f"{lost} reports were lost"] if lost > MOST_LOST_S else []),
-        *([f"the store lacks {local - set(there)}"] if local - set(there) else []),
-    ]
-    print(f"problems: {problems or 'none'}")
-    return len(problems)
+    return count_problems(folder, store, "cache-2", status) + (lost > MOST_LOST_S)
 
 
 def split(folder: Path, store: ObjectStore) -> int:
