@@ -18,7 +18,6 @@ import math
 import random
 import uuid
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -311,7 +310,6 @@ class Groups:
 
     def _report(self, actor: TrialActor, took: float, started: float) -> dict[str, Any]:
         away = abs(math.log10(actor.config["lr"]) + 2.5) / 3 + abs(actor.config["momentum"] - 0.9) / 2
-        now = datetime.now()
         return {
             "val_accuracy": max(0.0, 0.9 - away) * (1 - 1 / (1 + actor.epoch)) + 0.01 * self._noise.random(),
             "val_loss": 1 / actor.epoch,
@@ -324,15 +322,8 @@ class Groups:
             **({names.WORKERS: len(actor.on)} if len(actor.on) != USUAL.workers else {}),
             "training_iteration": actor.epoch,
             "done": False,
-            "date": now.strftime("%Y-%m-%d_%H-%M-%S"),
-            "timestamp": int(now.timestamp()),
             "time_this_iter_s": took,
             "time_total_s": took * actor.epoch,
-            "time_since_restore": took * actor.epoch,
-            "iterations_since_restore": actor.epoch,
-            "pid": 1,
-            "hostname": "node",
-            "node_ip": "127.0.0.1",
             "config": {name: value for name, value in actor.config.items() if not name.startswith("_")},
         }
 

@@ -100,19 +100,8 @@ def gaudi_tune(random: Random, place: Path) -> Input:
 def objectives(random: Random, place: Path) -> Input:
     """Return ``--objectives``."""
     names = (
-        "loss",
-        "val_loss",
-        "accuracy",
-        "distance",
-        "f1",
-        "done",
-        "training_iteration",
-        "",
-        " ",
-        ":",
-        "a:b",
-        "loss_gap",
-    )
+        "loss", "val_loss", "accuracy", "distance", "f1", "done", "training_iteration", "", " ", ":", "a:b", "loss_gap",
+    )  # fmt: skip
     forms = ("{}", "{}:min", "{}:max", "{}:MIN", "{}:")
     texts = [random.choice(forms).format(name) for name in random.choices(names, k=random.choice((1, 2, 3, 4)))]
     if random.random() < 0.3:

@@ -240,17 +240,11 @@ def s3(cluster: Cluster) -> None:
 
 
 CASES: dict[str, Callable[[Cluster], None]] = {
-    "own-folder": own_folder,
-    "shared-folder": shared_folder,
-    "s3": s3,
-    "group": group,
-    "group-vanished": group_vanished,
-    "sharded-vanished": sharded_vanished,
-    "vanished": vanished,
-    "joins-late": joins_late,
-    "bad-line": bad_line,
-    "notice": notice,
-}
+    case.__name__.replace("_", "-"): case
+    for case in (
+        own_folder, shared_folder, s3, group, group_vanished, sharded_vanished, vanished, joins_late, bad_line, notice,
+    )
+}  # fmt: skip
 
 
 def run_case(kind: str) -> Result:
