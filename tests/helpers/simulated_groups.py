@@ -312,7 +312,6 @@ class Groups:
         away = abs(math.log10(actor.config["lr"]) + 2.5) / 3 + abs(actor.config["momentum"] - 0.9) / 2
         return {
             "val_accuracy": max(0.0, 0.9 - away) * (1 - 1 / (1 + actor.epoch)) + 0.01 * self._noise.random(),
-            "val_loss": 1 / actor.epoch,
             "train_loss": 1 / actor.epoch,
             names.EPOCH: actor.epoch,
             names.DEVICES: " ".join(f"node:{number}" for number in actor.on),
@@ -322,9 +321,7 @@ class Groups:
             **({names.WORKERS: len(actor.on)} if len(actor.on) != USUAL.workers else {}),
             "training_iteration": actor.epoch,
             "done": False,
-            "time_this_iter_s": took,
             "time_total_s": took * actor.epoch,
-            "config": {name: value for name, value in actor.config.items() if not name.startswith("_")},
         }
 
     def _do_save(self, actor: TrialActor) -> None:
