@@ -28,7 +28,7 @@ FLOORS = (
 """From the top down. Folders of one floor do not know each other."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
-    "cli": 889,
+    "cli": 890,
     "on_ray": 2718,
     "plan": 1023,
     "sweep.policies": 734,

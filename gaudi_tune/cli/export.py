@@ -33,6 +33,7 @@ def export(sweep: StoredSweep, folder: Path) -> list[Path]:
     try:
         winner = winner_of(sweep.folder)
     except SweepError:  # a sweep that runs, or without a value, has none
+        (folder / BEST_FILE).unlink(missing_ok=True)  # of an earlier export, before the sweep went on
         return [folder / TRIALS_FILE]
     lines = [f"# The winner of the sweep {sweep.folder.name}, for --config {BEST_FILE} --baseline-only."]
     lines += [f"{name} = {_toml(value)}" for name in TRAINED if (value := sweep.file.options.get(name))]

@@ -204,6 +204,9 @@ def test_a_sweep_is_taken_away_as_a_table_and_its_winner_as_a_file_of_options(
     assert main(["run", *options, "--dry-run", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["baseline"] == {"x": 0.125}
+    (folder / "summary.json").unlink()  # as when the sweep goes on
+    assert main(["export", str(folder), "--to", str(tmp_path / "taken")]) == 0
+    assert [file.name for file in (tmp_path / "taken").iterdir()] == ["trials.csv"]
     with pytest.raises(FileExistsError):  # and no word of a damaged sweep
         main(["export", str(folder), "--to", str(script)])
 
