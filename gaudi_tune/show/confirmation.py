@@ -40,7 +40,7 @@ def confirmed(state: SweepState, earlier_sweeps: Sequence[str] = ()) -> dict[str
     groups, scores, tested = confirmed_scores(state.trials.values())
     if not groups:
         return None
-    rows = {number: _row(state, state.trials[number], trials, scores[number]) for number, trials in groups.items()}
+    rows = {number: _row(state, number, trials, scores[number], tested) for number, trials in groups.items()}
     gain = state.gain(scores)
     baseline = rows.pop(state.baseline.number, None) if state.baseline is not None else None
     rivals = sorted(rows.values(), key=lambda row: -state.objective.score(row["mean"]))
@@ -55,21 +55,21 @@ def confirmed(state: SweepState, earlier_sweeps: Sequence[str] = ()) -> dict[str
 
 
 def _row(
-    state: SweepState, searched: TrialState, trials: Sequence[TrialState], scores: Sequence[float]
+    state: SweepState, number: int, trials: Sequence[TrialState], scores: Sequence[float], tested: bool
 ) -> dict[str, Any]:
     """Return the scores of a configuration with their mean and interval, those of the other objectives, and whether all
     reports are the same whatever the seed."""
     row = {
-        "trial": searched.number,
-        "config": {name: value for name, value in searched.config.items() if name != "seed"},
-        "searched": searched.best,
+        "trial": number,
+        "config": {name: value for name, value in state.trials[number].config.items() if name != "seed"},
+        "searched": state.trials[number].best,
         "scores": scores,
         "seeds": [trial.config["seed"] for trial in trials],
         "same": len(trials) > 1 and len({(*trial.curve.items(), *trial.test_point) for trial in trials}) == 1,
         **_mean(scores),
     }
     if state.has_front:
-        columns = list(zip(*(trial.test_point for trial in trials), strict=True))  # the values of each objective
+        columns = list(zip(*(trial.test_point if tested else trial.point for trial in trials), strict=True))
         objectives = zip(state.objectives[1:], columns[1:], strict=True)
         row["others"] = {objective.name: _mean(values) for objective, values in objectives}
     return row

@@ -160,7 +160,10 @@ def test_a_loop_that_ends_its_trials_itself_is_confirmed_too_and_what_a_person_s
     assert [row["scores"] for row in result["rivals"]] == [[0.60, 0.62]]
 
 
-def test_each_of_several_objectives_has_its_mean_on_test_data_where_there_is_some() -> None:
+@pytest.mark.parametrize(("untested", "mean"), [(0, 3.5), (4, 1.0)])
+def test_each_of_several_objectives_has_its_mean_on_test_data_where_all_trials_have_some(
+    untested: int, mean: float
+) -> None:
     fed = Fed(trials=2, confirm=1, seeds=2, others=[Objective("val_loss", "min"), Objective("seconds", "min")])
     fed.begin(1, 2)
     for number in (1, 2):
@@ -169,14 +172,17 @@ def test_each_of_several_objectives_has_its_mean_on_test_data_where_there_is_som
     for number, (confirms, seed) in enumerate(((1, 0), (1, 1), (2, 0), (2, 1)), start=3):
         fed.begin(number, confirms=confirms, seed=seed)
         test_metric: dict[str, Any] = {"test_score": confirms / 10 + seed / 100, "test_loss": 3.0 + seed}
-        fed.report(number, 1, 0.5, val_loss=1.0, seconds=2.0, **test_metric)
+        fed.report(number, 1, 0.5, val_loss=1.0, seconds=2.0, **(test_metric if number != untested else {}))
         fed.report(number, 2, 0.4, val_loss=9.0, seconds=9.0, test_score=0.0, test_loss=9.0)
         fed.end(number)
     result = confirmed(fed.state)
     assert result is not None
     assert (result["baseline"]["trial"], result["rivals"][0]["trial"]) == (1, 2)
     others = result["rivals"][0]["others"]
-    assert {name: other["mean"] for name, other in others.items()} == {"val_loss": 3.5, "seconds": 2.0}
+    assert {name: other["mean"] for name, other in others.items()} == {"val_loss": mean, "seconds": 2.0}
+    if untested:  # as the first objective, which is said to be of the validation data
+        assert result["metric"] == "score"
+        return
     half = stats.t.ppf(0.975, 1) * 0.5
     assert others["val_loss"]["interval"] == pytest.approx([3.5 - half, 3.5 + half])
     assert in_lines(result)[2].endswith("2 seeds, val_loss 3.5 ± 6.353, seconds 2 ± 0")
