@@ -22,10 +22,9 @@ class FaultyProxy:
         self.address = f"http://127.0.0.1:{self.port}"
         self.fails, self.stalls = False, False
         """Whether connections end at once, and whether nothing comes through any more."""
-        self.delay_s, self.bytes_per_s = 0.0, 0.0
-        """How long what is sent takes, and how many bytes a second all connections take together; 0 for any number."""
+        self.delay_s = 0.0
+        """How long what is sent takes."""
         self._listener = socket.create_server(("127.0.0.1", self.port), backlog=64)
-        self._pacing = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -52,9 +51,6 @@ class FaultyProxy:
                     time.sleep(0.05)
                 if self.fails:
                     break
-                if self.bytes_per_s:
-                    with self._pacing:
-                        time.sleep(len(piece) / self.bytes_per_s)
                 target.sendall(piece)
         for end in (source, target):
             with suppress(OSError):
