@@ -111,7 +111,7 @@ def test_without_ray_the_process_ends_also_if_the_sweep_cannot_be_closed(
     assert "the sweep could not be closed" in caplog.text
 
 
-def test_once_the_sweep_ends_no_trial_takes_over_another(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_once_the_sweep_ends_a_trial_waits_and_takes_over_no_other(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
     options = SweepOptions(storage=storage, name="x", device="cpu", scheduler="pbt")
     run = SweepTuner(make_plan(plain, options), trackers=[]).run
@@ -122,8 +122,9 @@ def test_once_the_sweep_ends_no_trial_takes_over_another(storage: Path, monkeypa
     for ends in (False, True):
         if ends:
             run.early_end.ask(Ending("for a test", 0))
-        run.scheduler.on_trial_result(None, trial, {"score": 0.1, "epoch": 1, "training_iteration": 1})
+        answer = run.scheduler.on_trial_result(None, trial, {"score": 0.1, "epoch": 1, "training_iteration": 1})
         assert run.state.trials[1].decision.verdict == "continue"
+        assert answer == (TrialScheduler.NOOP if ends else TrialScheduler.CONTINUE), "it waits where it has saved"
     scheduler.assert_called_once()
 
 
