@@ -152,7 +152,10 @@ def _is_lean() -> bool:
 
 
 def _begin_fork_server(plan: Plan) -> dict[str, str]:
-    """Start a fork server, and return the environment variable with its address; {} if the devices forbid forks."""
+    """Start a fork server, and return the environment variable with its address; {} if the devices forbid forks.
+
+    It has the variables of this process, and so must all that Ray starts: of others it makes no copy.
+    """
     _end_fork_server()
     device = plan.devices.type
     if not (device.forks and _is_lean() and holds("fork-server")) or FORK_SERVER in os.environ:
@@ -160,7 +163,7 @@ def _begin_fork_server(plan: Plan) -> dict[str, str]:
     threads = {"OMP_NUM_THREADS": str(CPUS_PER_WORKER)}  # the value that Ray gives a worker
     ForkServer.running = ForkServer(
         [*_modules_of_script(), *plan.experiment.imports, *device.imports],
-        {**threads, **os.environ, **device.worker_environment()},
+        {**threads, **os.environ},
     )
     return {FORK_SERVER: ForkServer.running.address}
 
@@ -202,7 +205,7 @@ def _init(plan: Plan, folders: Sequence[str], patience_s: float) -> None:
     try:
         with (
             lean_ray(patience_s, _is_ending.is_set, **ON_LOOPBACK) if _is_lean() else nullcontext(),
-            changed_environment(_ray_needs(folders)),
+            changed_environment({**_ray_needs(folders), **device.worker_environment()}),
             temporary_environment(_begin_fork_server(plan)),
         ):
             ray.init(

@@ -36,8 +36,14 @@ class Sweep:
             stderr=subprocess.STDOUT,
             text=True,
         ) as process:
-            self.pid = process.pid
-            self.printed = process.communicate(timeout=900)[0]
+            self.pid, self.printed = process.pid, ""
+            assert process.stdout is not None
+            for line in process.stdout:
+                self.printed += line
+                if "trial 001 " in line:
+                    tree = psutil.Process(process.pid).children(recursive=True)
+                    of_trial = [each for each in tree if re.match("ray::(Resource|Warm)", " ".join(each.cmdline()))]
+                    self.parents = [" ".join(each.parent().cmdline()) for each in of_trial]
         assert process.returncode == 0, self.printed
         self.folder = folder
         self.summary = json.loads((folder / "hpu" / "summary.json").read_text())
@@ -61,6 +67,11 @@ def test_it_finds_the_hpus_and_trains_on_them(sweep: Sweep) -> None:
     devices = sweep.summary["device_time"]["devices"]
     assert list(devices) == ["hpu 0", "hpu 1"]
     assert all(seconds["training"] > 0 for seconds in devices.values())
+
+
+def test_the_trial_actor_and_the_workers_are_copies_of_the_fork_server(sweep: Sweep) -> None:
+    assert len(sweep.parents) >= 3
+    assert all("fork_server" in parent for parent in sweep.parents), sweep.parents
 
 
 def test_every_hpu_has_one_owner_on_cores_near_it_and_is_given_back(sweep: Sweep) -> None:

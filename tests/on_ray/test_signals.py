@@ -111,7 +111,9 @@ def test_without_ray_the_process_ends_also_if_the_sweep_cannot_be_closed(
     assert "the sweep could not be closed" in caplog.text
 
 
-def test_once_the_sweep_ends_a_trial_waits_and_takes_over_no_other(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_once_the_sweep_ends_a_trial_waits_and_takes_over_no_other(
+    storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plain = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
     options = SweepOptions(storage=storage, name="x", device="cpu", scheduler="pbt")
     run = SweepTuner(make_plan(plain, options), trackers=[]).run
