@@ -59,8 +59,7 @@ def tune_script(
         parser: The parser of the script's own command line.
         **fields: Other fields of the :class:`Experiment`.
     """
-    config = config_of_trial()
-    if config is not None:
+    if (config := config_of_trial()) is not None:
         return config if parser is None else _read(parser, config)
     if parser is not None and not (experiment_script.is_loading or _asks_for_sweep(parser, sys.argv[1:])):
         return vars(parser.parse_args())
@@ -77,10 +76,11 @@ def tune_script(
         if isinstance(epochs := defaults.get("epochs"), int) and epochs > 0:
             fields.setdefault("budget", Budget(epochs=epochs))
         experiment = Experiment(train_loop=loop, space=space, metric=metric, mode=mode, **fields)
-        for draw in experiment.search_space.draws if parser is not None else ():
-            if unknown := sorted(draw.config.keys() - defaults.keys()):
-                raise SweepError(f"the script's parser has no --{unknown[0]}, as the space has; give both one name")
-            _read(parser, draw.config)
+        if parser is not None:
+            for draw in experiment.search_space.draws:
+                if unknown := sorted(draw.config.keys() - defaults.keys()):
+                    raise SweepError(f"the script's parser has no --{unknown[0]}, as the space has; give both one name")
+                _read(parser, draw.config)
     except SweepError as error:
         sys.exit(print_error(error, sys.argv))
     main(experiment, script.get("__doc__"))
