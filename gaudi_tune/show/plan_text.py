@@ -175,8 +175,8 @@ def _versions(plan: Plan) -> Iterator[str]:
     for library, version in untested().items():
         yield f"nobody has tested {library} {version} ({tested(library)} was): what is private in it was looked up"
     if os.environ.get(STOCK) == "1":
-        needed = [name for name, surface in SURFACES.items() if not surface.fallback]
-        yield f"{STOCK}=1: public APIs alone, but for {', '.join(needed)}"
+        surfaces = [name for name, surface in SURFACES.items() if not surface.fallback]
+        yield f"{STOCK}=1: public APIs alone, but for {', '.join(surfaces)}"
         return
     for name in plan.disabled:
         surface = SURFACES[name]

@@ -127,8 +127,8 @@ class ShowProgress:
             outcome = "stopped early: its train loop returned"
         self._print(self._trial_line(trial, outcome, state))
         if trial.confirms and not self._has_added_seeds and state.seeds > self._plan.seeds:
-            more = counted(state.seeds - self._plan.seeds, "more seed")
-            self._print(f"whether the best trial beats the baseline is open: {more} for each (--most-seeds)")
+            extra = counted(state.seeds - self._plan.seeds, "more seed")
+            self._print(f"whether the best trial beats the baseline is open: {extra} for each (--most-seeds)")
             self._has_added_seeds = True
 
     def _begin(self, state: SweepState) -> None:

@@ -108,9 +108,9 @@ def confirmation(view: SweepView) -> go.Figure | None:
     _add_points(figure, enumerate(row["mean"] for row in rows), PLUS_MINUS, symbol="diamond", **marker)
     # No bar ends where the metric cannot be: over few seeds, an accuracy's interval may reach beyond 1.
     low, high = bounds_of(result["metric"], [score for _, score in scores])
-    above = [min(row["interval"][1], high) - row["mean"] if row["interval"] else None for row in rows]
-    below = [row["mean"] - max(row["interval"][0], low) if row["interval"] else None for row in rows]
-    figure.data[-1].error_y = {"array": above, "arrayminus": below, "color": INK}
+    upper_halves = [min(row["interval"][1], high) - row["mean"] if row["interval"] else None for row in rows]
+    lower_halves = [row["mean"] - max(row["interval"][0], low) if row["interval"] else None for row in rows]
+    figure.data[-1].error_y = {"array": upper_halves, "arrayminus": lower_halves, "color": INK}
     labels = ["baseline" if row is result["baseline"] else f"trial {row['trial']}" for row in rows]
     figure.update_xaxes(tickvals=list(range(len(rows))), ticktext=labels, range=(-0.5, len(rows) - 0.5))
     return figure.update_layout(yaxis_title=result["metric"])

@@ -58,7 +58,7 @@ class MlflowTracker:
         self._leader: tuple[float, int] | None = None
         self._front: set[int] = set()  # numbers of the trials on the front, with several objectives
         self._names: dict[str, str] = {}  # the metric that each name in MLflow stands for
-        self._written = set[str]()  # the names of metrics in the outbox of a sweep that is resumed
+        self._old_names = set[str]()  # the names of metrics in the outbox of a sweep that is resumed
         self._checkpoint: str | None = None  # the checkpoint of the model
 
     @property
@@ -127,8 +127,8 @@ class MlflowTracker:
 
     def _put(self, record: records.Record) -> None:
         assert self._outbox is not None, "show() opens it when the sweep begins"
-        lost = errors_are_logged("a record for MLflow could not be written, and is lost")
-        self._writer.submit(lost(self._outbox.put), record)
+        guarded = errors_are_logged("a record for MLflow could not be written, and is lost")
+        self._writer.submit(guarded(self._outbox.put), record)
 
     def _open(self, event: events.SweepBegan, state: SweepState) -> None:
         """Open the outbox, begin or continue the sweep's run, and begin to deliver."""
@@ -139,7 +139,7 @@ class MlflowTracker:
             self._begin_sweep(time_ms)
         # Of a resumed sweep: what was reported last keeps its names, as they came to be before the kill.
         reported = {name: value for trial in state.trials.values() for name, value in trial.metrics.items()}
-        numbers_in({name: reported[name] for name in reported if second_name(name) not in self._written}, self._names)
+        numbers_in({name: reported[name] for name in reported if second_name(name) not in self._old_names}, self._names)
         numbers_in(reported, self._names)
         devices = f"{plan.devices.count} {plan.devices.type.kind}: {plan.devices.reason}"
         tags = {"devices": devices, "data": "; ".join(plan.facts), **provenance()}
@@ -187,7 +187,7 @@ class MlflowTracker:
             if type(record) is records.BeginRun:
                 self._runs[record.tags["trial"]] = TrialRun(record.run, record.params)
             elif isinstance(record, Update) and record.report:
-                self._written.update(record.metrics)
+                self._old_names.update(record.metrics)
                 run = self._runs.get(trial_in(record.run))
                 if run is not None and run.name == record.run:
                     run.add(record)
