@@ -63,11 +63,11 @@ def range_of(name: str, trials: Sequence[ShownTrial]) -> BaseDistribution:
     ranges = [trial.ranges[name] for trial in trials if name in trial.ranges]
     if any(isinstance(values_range, CategoricalDistribution) for values_range in ranges):
         texts = list(map(str, values))
-        order = [str(choice) for values_range in ranges for choice in getattr(values_range, "choices", ())]
+        choices = dict.fromkeys(choice for values_range in ranges for choice in getattr(values_range, "choices", ()))
+        order = map(str, sorted(choices) if {*map(type, choices)} <= {int, float} else choices)  # of several branches
         return CategoricalDistribution(list(dict.fromkeys([*(text for text in order if text in texts), *texts])))
-    is_log = all(getattr(values_range, "log", False) for values_range in ranges)
     kind = IntDistribution if all(isinstance(value, int) for value in values) else FloatDistribution
-    return kind(min(values), max(values), log=is_log)
+    return kind(min(values), max(values), log=all(getattr(values_range, "log", False) for values_range in ranges))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import optuna
@@ -25,7 +26,7 @@ from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.show.pictures import figures
 from gaudi_tune.show.pictures.catalogue import PICTURES, draw_pictures
 from gaudi_tune.show.pictures.report import DrawPictures, write_report
-from gaudi_tune.show.pictures.surrogate import NothingToDrawError, standings
+from gaudi_tune.show.pictures.surrogate import NothingToDrawError, range_of, standings
 from gaudi_tune.show.pictures.sweep_view import SweepView, fields_of
 from gaudi_tune.sweep.record.device_time import Interval
 from gaudi_tune.sweep.record.events import CheckpointSaved, Reported, SweepEnded, TrialBegan
@@ -421,6 +422,18 @@ def test_a_stopped_trial_stands_where_it_was_stopped(tmp_path: Path) -> None:
     """Trial 2 was ahead of 1 when it was stopped; 3 was behind both; 4 diverged."""
     view = view_of([[0.2, 0.4, 0.6, 0.8], [0.3], [0.1], [0.9, math.nan]], tmp_path)
     assert standings(view.trials, view.objective) == pytest.approx([2 / 3, 1.0, 1 / 3, 0.0])
+
+
+def test_numbers_to_choose_from_are_in_their_order_whatever_branch_they_are_from() -> None:
+    branches: list[list[float]] = [[0.001, 0.1], [1e-05, 0.001]]
+    trials: Any = [
+        SimpleNamespace(
+            params={"decay": value}, ranges={"decay": optuna.distributions.CategoricalDistribution(choices)}
+        )
+        for choices in branches
+        for value in choices
+    ]
+    assert range_of("decay", trials) == optuna.distributions.CategoricalDistribution(["1e-05", "0.001", "0.1"])
 
 
 def test_a_field_has_choices_or_the_range_of_each_branch() -> None:
