@@ -125,7 +125,7 @@ def verdict(result: Mapping[str, Any]) -> str:
         return f"{winner}: {sign}{format_score(abs(mean))} against the baseline; too little to say with what confidence"
     low, high = gain["interval"]
     interval = f"{format_score(low)} to {format_score(high)}"
-    difference = f"by {format_score(mean)} ({interval}), confidence {_percent(gain['confidence'])}"
+    difference = f"by {format_score(mean)} (95 % interval {interval}), confidence {_percent(gain['confidence'])}"
     if gain["confidence"] >= CONVINCING:
         return f"{winner} beats the baseline {difference}"
     if gain["confidence"] >= PROBABLE:

@@ -56,7 +56,7 @@ def test_the_confidence_that_the_winner_beats_the_baseline_counts_how_many_could
     assert result["gain"]["interval"] == pytest.approx([sum(FIRST) / 3 - 0.51 - half, sum(FIRST) / 3 - 0.51 + half])
     assert result["gain"]["mean"] == pytest.approx(sum(FIRST) / 3 - 0.51)
     assert result["gain"]["confidence"] == pytest.approx(1 - 2 * chance)
-    assert verdict(result).startswith("trial 002 beats the baseline by 0.1033 (")
+    assert verdict(result).startswith("trial 002 beats the baseline by 0.1033 (95 % interval ")
 
 
 def test_less_is_better_of_a_loss() -> None:
@@ -71,14 +71,17 @@ def test_less_is_better_of_a_loss() -> None:
         ([[0.5, 0.52], [0.3, 0.32]], "no trial beats the baseline: the best, trial 002, is behind by 0.2000"),
         (
             [[0.5, 0.52], [0.5467, 0.5667]],
-            "trial 002 is probably better than the baseline, by 0.0467 (-0.0141 to 0.1075), confidence 96.0 %: one "
-            "sweep in 25 shows such a lead by chance",
+            "trial 002 is probably better than the baseline, by 0.0467 (95 % interval -0.0141 to 0.1075), confidence "
+            "96.0 %: one sweep in 25 shows such a lead by chance",
         ),
-        ([[0.5, 0.52], [0.51, 0.53]], "trial 002 is ahead of the baseline by 0.0100 ("),
+        ([[0.5, 0.52], [0.51, 0.53]], "trial 002 is ahead of the baseline by 0.0100 (95 % interval "),
         ([[0.5], [0.6]], "trial 002: +0.1000 against the baseline; too little to say with what confidence"),
         ([[0.5, 0.5], [0.5, 0.5]], "trial 002: +0.0000 against the baseline; too little to say"),
         ([[0.5, 0.7], [0.6, 0.6]], "no trial beats the baseline: the best, trial 002, is as good"),
-        ([[0.5, 0.5], [0.6, 0.7]], "trial 002 is ahead of the baseline by 0.1500 (-0.4853 to 0.7853), confidence"),
+        (
+            [[0.5, 0.5], [0.6, 0.7]],
+            "trial 002 is ahead of the baseline by 0.1500 (95 % interval -0.4853 to 0.7853), confidence",
+        ),
     ],
 )
 def test_a_winner_that_is_none_is_not_called_one(scores: list[list[float]], says: str) -> None:
