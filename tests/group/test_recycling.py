@@ -106,7 +106,7 @@ def test_a_group_whose_trials_leave_memory_behind_or_that_is_to_have_other_devic
     assert pids[5] != pids[0]
     assert said["variables"] == ["", "0", "0"]
     assert "modules [1, 2] are not an aligned set of 2" in printed
-    assert said["wider"] == [[2, 2, False], [3, None, True]]  # which goes on as it began
+    assert said["wider"] == [[2, 2, False], [3, None, True]], printed  # which goes on as it began
     owned = ownerships(tmp_path)
     assert [ownership.until is None for ownership in owned] == [True] + 9 * [False]
     modules = [sorted(ownership.module for ownership in owned[at : at + 2]) for at in (3, 5, 7)]
