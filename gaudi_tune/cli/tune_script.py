@@ -40,7 +40,7 @@ def tune_script(
     In the process that you start, it runs the sweep, as :func:`main` does, and exits: nothing below the call runs
     there. Every trial runs the whole script, and there the call returns the trial's configuration.
 
-    A script that reads a command line of its own gives its parser, and then trains as it did before::
+    A script that reads its own command line gives its parser, and then trains as it did before::
 
         parser = argparse.ArgumentParser()
         parser.add_argument("--lr", type=float, default=0.1)

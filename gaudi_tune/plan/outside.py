@@ -116,10 +116,10 @@ def _in_mlflow(experiment: str, objective: Objective, tracking_uri: str) -> Iter
 def params_of(space: SearchSpace, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the space's hyperparameters, as the space has them. An empty text is None, as pandas writes
     it, or if the space has neither as a choice, no value."""
-    known = {name: space.values(name) for name in space.ranges} | {name: [value] for name, value in space.fixed.items()}
-    empty = {name for name, choices in known.items() if "" in choices or None in choices}
-    given = {name: value for name, value in params.items() if name in (known if value != "" else empty)}
-    return {name: _value_in(known[name], value) for name, value in given.items()}
+    sets = {name: space.values(name) for name in space.ranges} | {name: [value] for name, value in space.fixed.items()}
+    empty = {name for name, choices in sets.items() if "" in choices or None in choices}
+    given = {name: value for name, value in params.items() if name in (sets if value != "" else empty)}
+    return {name: _value_in(sets[name], value) for name, value in given.items()}
 
 
 def _value_in(choices: Sequence[Any], value: Any) -> Any:

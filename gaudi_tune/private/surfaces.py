@@ -32,8 +32,8 @@ ANY_VERSION = "GAUDI_TUNE_ANY_VERSION"
 """Variable: "1" has a sweep use surfaces that it cannot do without, although something of them is missing."""
 TESTED = {
     "ray": ("2.53", "2.54", "2.55", "2.56", "2.57", "2.58", "2.59", "2.60"),
-    "optuna": ("4.5", "5.0"),
-    "mlflow": ("3.5", "3.17"),
+    "optuna": ("4.5", "4.6", "4.7", "4.8", "4.9", "5.0"),
+    "mlflow": tuple(f"3.{minor}" for minor in range(5, 18)),
     "torch": ("2.7", "2.10", "2.11", "2.15"),
     "dill": ("0.3", "0.4"),
 }

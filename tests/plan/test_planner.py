@@ -260,7 +260,7 @@ def test_a_confirmation_holds_test_data_out(storage: Path) -> None:
     assert "then trains the best 2 trials and the baseline again in full, with 2 seeds each" in "\n".join(
         plan_lines(plan)
     )
-    texts = re.search(r"(\d+) to validate, \d+ to test", plan.facts[0])  # a part of its own
+    texts = re.search(r"(\d+) to validate, \d+ to test", plan.facts[0])  # a separate part
     without = plan_for(storage, confirm=0)
     assert (without.confirm, without.seeds, without.settings["hold_out"]) == (0, 0, False)
     whole = re.search(r"(\d+) to validate, 5 classes", without.facts[0])

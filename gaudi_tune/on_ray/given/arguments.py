@@ -285,7 +285,7 @@ def check_search(plan: Plan) -> None:
     try:
         proposal = source_of(copied).suggest("tried")
     except USER_CODE_ERRORS as error:
-        hint = " of its own, since the Experiment's is a function" if space.branches else ""
+        hint = " as a dict, since the Experiment's is a function" if space.branches else ""
         raise SweepError(
             f"{argument}: it cannot propose a trial ({error}); give it what it asks for, or a space{hint}"
         ) from error

@@ -217,7 +217,7 @@ def test_a_space_that_branches_is_given_to_the_searcher_too(storage: Path) -> No
         (ConcurrencyLimiter(Slow(), 2, batch=True), {}, "each trial counts as it ends; leave batch out"),
         (OptunaSearch(metric="loss", mode="min"), {}, "its metric is 'loss', and the Experiment's is 'score'"),
         (Slow(), {"search": "tpe"}, "search_alg=.*Slow and search='tpe' both say what proposes the trials; give one"),
-        (OptunaSearch(), {"space": by_branch}, "it cannot propose a trial .*give it .* a space of its own, since"),
+        (OptunaSearch(), {"space": by_branch}, "it cannot propose a trial .*give it .* a space as a dict, since"),
         (Slow(), {"space": {"y": tune.uniform(0, 1)}}, "it proposes x, and the Experiment's space has y"),
         (
             OptunaSearch(points_to_evaluate=[{"y": 1}]),

@@ -141,7 +141,7 @@ class RealActors(Groups):
             same = (key for key, report in reports.items() if (report["count"], report["x"]) == (count, metrics["x"]))
             key = next(same, len(reports) + 1)
         # The last one is that which was made last: after a kill, perhaps an earlier one again, which a loop that counts
-        # epochs anew may have made at another epoch.
+        # epochs from 1 again may have made at another epoch.
         earlier = reports.pop(key, {"said": []})
         said = [*earlier["said"], metrics.get("epoch")]
         reports[key] = {**metrics, "saves": saves, "count": count, "said": said}

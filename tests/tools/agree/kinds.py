@@ -70,7 +70,7 @@ class Kind:
     space: Any = field(default_factory=lambda: SPACE)
     baseline: Mapping[str, Any] = field(default_factory=dict)
     objects: Callable[[], Mapping[str, Any]] = dict
-    """Makes objects of Ray's anew for each start."""
+    """Makes new objects of Ray for each start."""
     devices: int = 2
     complete: bool = True
     """Whether all its trials end."""
@@ -96,7 +96,7 @@ TRAITS: dict[str, dict[str, Any]] = {
     "counts from 0": {"curve": {"from_0": True}},
     "counts nothing": {"curve": {"says": "none"}},
     "counts in every second report": {"curve": {"each": 2, "says": "second"}},
-    "counts anew": {"curve": {"forgets": True}},
+    "counts from 1 again": {"curve": {"forgets": True}},
     "max": {"curve": {"metric": "score", "maximizes": True}},
     "max of val_acc": {"curve": {"metric": "val_acc", "maximizes": True}},
     "odd name": {"curve": {"metric": "val/loss@1 (%)"}},
@@ -157,7 +157,7 @@ NAMES = (
     "raises, fifo, saves third", "loses, saves third, fifo", "save fails, checkpoints at each report", "load fails",
     "several reports, fifo", "counts from 0", "counts from 0, loses, fifo", "counts from 0, baseline, confirmation",
     "counts nothing", "median, counts nothing", "hyperband, counts nothing", "counts in every second report",
-    "counts in every second report, fifo", "counts anew", "counts anew, loses, fifo",
+    "counts in every second report, fifo", "counts from 1 again", "counts from 1 again, loses, fifo",
     "grid", "grid, twice", "grid, a point of it tried", "single values", "mixed space", "brute force",
     "hyperparameters of our names", "branches", "branches, baseline of a branch, confirmation", "branches, pbt",
     "branches, tpe, fifo, saves third",

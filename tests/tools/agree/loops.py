@@ -34,7 +34,7 @@ class Curve:
     says: Literal["each", "second", "none"] = "each"
     """Which reports say the epoch."""
     forgets: bool = False
-    """Whether it counts epochs anew where a trial continues."""
+    """Whether it counts epochs from 1 again where a trial continues."""
     metric: str = "loss"
     maximizes: bool = False
     """Whether more of the metric is better; it is the negative loss then."""

@@ -28,7 +28,7 @@ from tests.tools.agree.truth import Truth
         ("pbt, saves third", 0, 0),
         ("pbt, counts nothing", 0, 0),
         ("counts in every second report", 11, 0),  # a trial continues before a report that does not say it
-        ("counts anew", 0, 0),
+        ("counts from 1 again", 0, 0),
         ("max, two directions of a maximum, fifo", 0, 0),
         ("two directions, baseline, confirmation", 0, 0),
     ],
