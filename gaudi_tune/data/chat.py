@@ -15,7 +15,7 @@ from gaudi_tune.base.node_cache import fingerprint, prepare_once
 from gaudi_tune.base.words import shown
 from gaudi_tune.data.configs import ChatConfig, limited
 from gaudi_tune.data.held_out import Split, divided
-from gaudi_tune.data.pretrained import encoder_config, parameters_of, positions
+from gaudi_tune.data.pretrained import check_length, encoder_config, parameters_of
 from gaudi_tune.data.text import (
     ABOUT_FILE,
     TEXTS_AT_A_TIME,
@@ -129,9 +129,7 @@ def _prepare(config: ChatConfig, folder: Path) -> None:
 
     config_of_all = encoder_config(config.model)
     model, parameters = config_of_all.get_text_config(), parameters_of(config_of_all, config.model)
-    limit = positions(model)
-    if limit is not None and config.max_length > limit:
-        raise ValueError(f"max_length must be at most the {limit} positions of {config.model}, got {config.max_length}")
+    check_length(model, config.model, config.max_length)
     tokenizer = chat_tokenizer(config)
     try:
         splits, notes = _conversations(config, tokenizer)
@@ -316,20 +314,14 @@ def _tokenize(
 ) -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
     """Return each conversation's tokens, and which of them are in answers. Those without any are left out."""
     texts, cut = [], 0
-    for start in range(0, len(rows), TEXTS_AT_A_TIME):
-        for row, (ids, offsets) in zip(
-            rows[start : start + TEXTS_AT_A_TIME],
-            _encoded(tokenizer, rows[start : start + TEXTS_AT_A_TIME]),
-            strict=True,
-        ):
-            begins = offsets[:, 0]
-            answers = np.zeros(len(ids), dtype=bool)
-            for first, end in row.answers:
-                answers |= (begins >= first) & (begins < end)
-            answers[:1] = False  # nothing comes before it from which it could be told
-            cut += len(ids) > config.max_length
-            if answers[: config.max_length].any():
-                texts.append((ids[: config.max_length], answers[: config.max_length]))
+    for row, (ids, begins) in zip(rows, _encoded(tokenizer, rows), strict=True):
+        answers = np.zeros(len(ids), dtype=bool)
+        for first, end in row.answers:
+            answers |= (begins >= first) & (begins < end)
+        answers[:1] = False  # nothing comes before it from which it could be told
+        cut += len(ids) > config.max_length
+        if answers[: config.max_length].any():
+            texts.append((ids[: config.max_length], answers[: config.max_length]))
     if cut:
         notes.append(
             f"{cut} of {len(rows)} conversations of {split} have more than {config.max_length} tokens, and are cut"
@@ -349,12 +341,13 @@ def _tokenize(
 def _encoded(
     tokenizer: PreTrainedTokenizerBase, rows: Sequence[Rendered]
 ) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-    """Yield the tokens of each text, and where they begin and end in it."""
-    encoded = tokenizer(
-        [row.text for row in rows],
-        add_special_tokens=rows[0].special_tokens,
-        return_offsets_mapping=True,
-        return_attention_mask=False,
-    )
-    for ids, offsets in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
-        yield np.asarray(ids, dtype=np.int32), np.asarray(offsets, dtype=np.int64).reshape(-1, 2)
+    """Yield the tokens of each text, and where they begin in it."""
+    for start in range(0, len(rows), TEXTS_AT_A_TIME):
+        encoded = tokenizer(
+            [row.text for row in rows[start : start + TEXTS_AT_A_TIME]],
+            add_special_tokens=rows[0].special_tokens,
+            return_offsets_mapping=True,
+            return_attention_mask=False,
+        )
+        for ids, offsets in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+            yield np.asarray(ids, dtype=np.int32), np.asarray([begin for begin, _ in offsets], dtype=np.int64)

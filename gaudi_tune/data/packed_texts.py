@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import Dataset
 
 from gaudi_tune.data.held_out import Split
-from gaudi_tune.data.tokenized_texts import best_lengths_of, padded
+from gaudi_tune.data.tokenized_texts import padded_to
 from gaudi_tune.recipes.loading import Batch
 
 IGNORED = -100
@@ -41,13 +41,7 @@ class PackedTexts(Dataset[Any]):
         self._order, self._sample_ends = (np.load(folder / f"{split}_{name}.npy") for name in ("order", "sample_ends"))
         self.lengths = np.load(folder / f"{split}_lengths.npy")
         self._max_length, self._packing = max_length, packing
-        self.padded_to: npt.NDArray[np.int64] | None = None
-        """The length that each sample is padded to, of shape (n,). None: ``max_length``."""
-        if padded_lengths > 1:
-            allowed = [*best_lengths_of(folder, padded_lengths)]
-            if self.lengths.max(initial=0) > allowed[-1]:  # another split may have a longer text
-                allowed[-1] = max_length
-            self.padded_to = padded(self.lengths, allowed)
+        self.padded_to = padded_to(folder, self.lengths, padded_lengths, longest=max_length)
 
     def __len__(self) -> int:
         return len(self.lengths)

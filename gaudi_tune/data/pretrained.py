@@ -90,6 +90,17 @@ def parameters_of(config: PreTrainedConfig, model: str) -> int:
     return sum(parameter.numel() for parameter in empty.parameters())
 
 
+def check_length(config: PreTrainedConfig, model: str, max_length: int) -> None:
+    """Check that a model has positions for so many tokens.
+
+    Raises:
+        ValueError: It has fewer.
+    """
+    limit = positions(config)
+    if limit is not None and max_length > limit:
+        raise ValueError(f"max_length must be at most the {limit} positions of {model}, but got {max_length}")
+
+
 def positions(config: PreTrainedConfig) -> int | None:
     """Return for how many tokens an encoder has positions; None if there is no limit.
 

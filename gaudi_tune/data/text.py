@@ -18,7 +18,7 @@ from gaudi_tune.base.node_cache import fingerprint, prepare_once
 from gaudi_tune.base.words import shown
 from gaudi_tune.data.configs import TextConfig, limited
 from gaudi_tune.data.held_out import VALIDATION_PARTS, Split, compared, divided, similar_classes
-from gaudi_tune.data.pretrained import encoder_config, from_pretrained, positions
+from gaudi_tune.data.pretrained import check_length, encoder_config, from_pretrained
 from gaudi_tune.data.text_files import SPLIT_WORDS, Number, Table, read_files, values_of
 from gaudi_tune.private.datasets import import_datasets
 
@@ -75,20 +75,6 @@ class LabelledText(NamedTuple):
     label: str
 
 
-class LabelledTexts(list[LabelledText]):
-    """The texts of a split, in the order of the data."""
-
-    @property
-    def texts(self) -> list[str]:
-        """The text of each row."""
-        return [row.text for row in self]
-
-    @property
-    def labels(self) -> list[str]:
-        """The name of each row's class."""
-        return [row.label for row in self]
-
-
 def tokenized(config: TextConfig) -> TokenizedData:
     """Return the tokenized data of ``config``. It is tokenized if this node has not done so yet.
 
@@ -104,11 +90,7 @@ def tokenized(config: TextConfig) -> TokenizedData:
 
 def _tokenize(config: TextConfig, folder: Path) -> None:
     encoder = encoder_config(config.model)
-    position_count = positions(encoder)
-    if position_count is not None and config.max_length > position_count:
-        raise ValueError(
-            f"max_length must be at most the {position_count} positions of {config.model}, but got {config.max_length}"
-        )
+    check_length(encoder, config.model, config.max_length)
     try:
         splits, labels, notes = _load_texts(config)
     except ValueError as error:
@@ -116,22 +98,22 @@ def _tokenize(config: TextConfig, folder: Path) -> None:
     tokenizer = tokenizer_of(config.model)
     tokenizer.padding_side = "right"  # so that an attention mask can be kept as a length
     tokenizer.model_max_length = config.max_length  # it is saved with the tokenizer, and used in prediction
+    class_numbers = {label: number for number, label in enumerate(labels)}
     sizes: dict[str, int] = {}
     full: list[str] = []
-    for split, rows in splits.items():
-        used_rows = _first_texts(config, split, rows, notes)
-        sizes[split], texts = len(used_rows), used_rows.texts
+    for split, all_rows in splits.items():
+        rows = _first_texts(config, split, all_rows, notes)
+        sizes[split] = len(rows)
         shape = (sizes[split], config.max_length)
         ids = np.lib.format.open_memmap(folder / f"{split}_input_ids.npy", mode="w+", dtype=np.int32, shape=shape)
         lengths = np.empty(sizes[split], dtype=np.int64)
         for start in range(0, sizes[split], TEXTS_AT_A_TIME):
             chunk = slice(start, start + TEXTS_AT_A_TIME)
-            encoded = encode(tokenizer, texts[chunk])
+            encoded = encode(tokenizer, [row.text for row in rows[chunk]])
             ids[chunk], lengths[chunk] = encoded["input_ids"], encoded["attention_mask"].sum(axis=1)
         ids.flush()
         np.save(folder / f"{split}_lengths.npy", lengths)
-        class_numbers = {label: number for number, label in enumerate(labels)}
-        classes = np.array([class_numbers[label] for label in used_rows.labels], dtype=np.int64)
+        classes = np.array([class_numbers[row.label] for row in rows], dtype=np.int64)
         np.save(folder / f"{split}_labels.npy", classes)
         if full_rows := int((lengths == config.max_length).sum()):
             full.append(f"{full_rows} of {sizes[split]} texts of {split}")
@@ -142,29 +124,26 @@ def _tokenize(config: TextConfig, folder: Path) -> None:
     tokenizer.save_pretrained(folder / TOKENIZER_FOLDER)
 
 
-def _first_texts(config: TextConfig, split: str, texts: LabelledTexts, notes: list[str]) -> LabelledTexts:
+def _first_texts(
+    config: TextConfig, split: str, texts: Sequence[LabelledText], notes: list[str]
+) -> Sequence[LabelledText]:
     """Return as many texts of a split as the configuration uses, and note how many there are."""
     limit = config.train_samples if split == "train" else config.val_samples
     if not limit or limit >= len(texts):
         return texts
-    first_texts = LabelledTexts(texts[:limit])
-    _check_classes(config, split, first_texts.labels, texts.labels)
-    notes.append(limited("texts", split, limit, len(texts)))
-    return first_texts
-
-
-def _check_classes(config: TextConfig, split: str, first_labels: list[str], all_labels: list[str]) -> None:
-    """Check that the first rows of a split have as many classes as a random sample, since rows may be sorted."""
-    class_count, sizes = len(set(first_labels)), np.array([*Counter(all_labels).values()])
-    # The probability that a random sample has each class.
-    chances = 1 - (1 - len(first_labels) / len(all_labels)) ** sizes
+    # Rows may be sorted: the first should have as many classes as a random sample, of which each is in it by a chance.
+    class_count = len({row.label for row in texts[:limit]})
+    sizes = np.array([*Counter(row.label for row in texts).values()])
+    chances = 1 - (1 - limit / len(texts)) ** sizes
     if class_count < chances.sum() - DEVIATIONS * np.sqrt(chances @ (1 - chances)):
-        limit = "train_samples" if split == "train" else "val_samples"
+        option = "train_samples" if split == "train" else "val_samples"
         raise ValueError(
-            f"--data {config.data}: the first {len(first_labels)} of {len(all_labels)} rows of the split {split} have "
+            f"--data {config.data}: the first {limit} of {len(texts)} rows of the split {split} have "
             f"{class_count} of {len(sizes)} classes, where a draw has about {chances.sum():.0f}, so they must be "
-            f"sorted; take all with --set {limit}=0, or shuffle them"
+            f"sorted; take all with --set {option}=0, or shuffle them"
         )
+    notes.append(limited("texts", split, limit, len(texts)))
+    return texts[:limit]
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> dict[str, np.ndarray[Any, Any]]:
@@ -176,12 +155,12 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> dict[str, np
     return {name: encoded[name] for name in ("input_ids", "attention_mask")}
 
 
-def _load_texts(config: TextConfig) -> tuple[dict[Split, LabelledTexts], list[str], list[str]]:
+def _load_texts(config: TextConfig) -> tuple[dict[Split, Sequence[LabelledText]], list[str], list[str]]:
     """Return the splits (``train``, ``val``, and ``test`` if it is held out), the names of the classes, and remarks."""
     tables, notes = tables_of(config.data, _columns(config))
     notes += _parts_with_equal_rows(config, tables)
     parts = {"train": _labelled(config, tables.get("train", ()))}
-    labels = sorted({*parts["train"].labels})
+    labels = sorted({row.label for row in parts["train"]})
     if len(labels) == 1:
         raise ValueError(
             f"the training texts have one class ({labels[0]}), and there is nothing to tell it from; give two or more"
@@ -193,14 +172,13 @@ def _load_texts(config: TextConfig) -> tuple[dict[Split, LabelledTexts], list[st
     if config.hold_out and validation == "validation" and "test" in tables:
         try:
             parts["test"] = _labelled(config, tables["test"])
-            if unseen := sorted({*parts["test"].labels} - {*labels}):
+            if unseen := sorted({row.label for row in parts["test"]} - {*labels}):
                 raise ValueError(f"its class {unseen[0]!r} is not in train")
         except ValueError as error:  # such as one without labels, as in many public benchmarks
             parts.pop("test", None)
             notes.append(f"the test part is left aside: {error}")
-    rows, remarks = divided(parts, "texts", hold_out=config.hold_out, class_of=lambda row: row.label)
-    splits = {split: LabelledTexts(texts) for split, texts in rows.items()}
-    if unseen := sorted({*splits["val"].labels} - {*labels}):
+    splits, remarks = divided(parts, "texts", hold_out=config.hold_out, class_of=lambda row: row.label)
+    if unseen := sorted({row.label for row in splits["val"]} - {*labels}):
         raise ValueError(f"classes {unseen} are in the validation split and not in train")
     return splits, labels, [*notes, *remarks]
 
@@ -218,13 +196,13 @@ def _parts_with_equal_rows(config: TextConfig, tables: Mapping[str, Sequence[Tab
             earlier_rows |= {*rows}
 
 
-def _labelled(config: TextConfig, tables: Sequence[Table]) -> LabelledTexts:
+def _labelled(config: TextConfig, tables: Sequence[Table]) -> list[LabelledText]:
     """Return the rows of a split.
 
     Raises:
         ValueError: A table lacks a column, or a row lacks a text or a class that can be used.
     """
-    rows = LabelledTexts()
+    rows: list[LabelledText] = []
     for table in tables:
         columns = [_column(config, table, name) for name in _columns(config)]
         for number, (text, label) in enumerate(zip(*columns, strict=True), 1):

@@ -37,13 +37,7 @@ class TokenizedTexts(Dataset[Any]):
         self.input_ids = np.load(folder / f"{split}_input_ids.npy", mmap_mode="r")
         self.lengths = np.load(folder / f"{split}_lengths.npy")
         self.labels = np.load(folder / f"{split}_labels.npy")
-        self.padded_to: npt.NDArray[np.int64] | None = None
-        """The length that each text is padded to in a batch of such texts, of shape (n,). None: ``max_length``."""
-        if padded_lengths > 1:
-            allowed = [*best_lengths_of(folder, padded_lengths)]
-            if self.lengths.max(initial=0) > allowed[-1]:  # another split may have a longer text
-                allowed[-1] = self.input_ids.shape[1]
-            self.padded_to = padded(self.lengths, allowed)
+        self.padded_to = padded_to(folder, self.lengths, padded_lengths, longest=self.input_ids.shape[1])
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -60,6 +54,23 @@ class TokenizedTexts(Dataset[Any]):
             "attention_mask": torch.from_numpy(mask.astype(np.int64)),
             "labels": torch.from_numpy(self.labels[indices]),
         }
+
+
+def padded_to(folder: Path, lengths: npt.NDArray[np.int64], count: int, longest: int) -> npt.NDArray[np.int64] | None:
+    """Return the length that each sample of a split is padded to, of shape (n,); None if all have the longest.
+
+    Args:
+        folder: The folder of the data, whose training texts decide.
+        lengths: The number of tokens of each sample, of shape (n,).
+        count: The most lengths that samples are padded to.
+        longest: The most tokens of a sample.
+    """
+    if count == 1:
+        return None
+    allowed = [*best_lengths_of(folder, count)]
+    if lengths.max(initial=0) > allowed[-1]:  # another split may have a longer text
+        allowed[-1] = longest
+    return padded(lengths, allowed)
 
 
 @cache
