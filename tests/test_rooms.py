@@ -38,7 +38,7 @@ BUDGETS = {
     "define": 1427,
     "group": 1853,
     "integrations": 156,
-    "data": 1761,
+    "data": 1745,
     "storage": 438,
     "recipes": 1234,
     "training": 666,

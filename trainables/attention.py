@@ -24,8 +24,10 @@ OF_OTHER_KERNELS = ("softcap", "s_aux", "position_bias")
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionConfig(TrainingConfig):
-    """The setting of networks with attention."""
+    """Settings of networks with attention. They have no statistics of batches, so any number of workers does."""
 
+    dropout: float
+    """Dropout probability."""
     fused_attention: bool | Literal["auto"] = "auto"
     """Whether to use the attention kernel of the device's software, habana's FusedSDPA, in place of torch's
     scaled_dot_product_attention. auto: on an HPU, except where a graph is compiled that drops attention: the
@@ -33,11 +35,21 @@ class AttentionConfig(TrainingConfig):
 
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
-        return super().graph(workers) | {"fused_attention": self.fused_attention}
+        is_constant = self.fused_attention is True
+        dropout = {"dropout": self.dropout} if is_constant else {"dropout or none": self.dropout > 0}
+        return super().graph(workers) | {"fused_attention": self.fused_attention} | dropout
 
-    def graph_of_dropout(self, dropout: float) -> dict[str, Any]:
-        """Return what the graphs of the model depend on in its dropout."""
-        return {"dropout": dropout} if self.fused_attention is True else {"dropout or none": dropout > 0}
+    def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
+        """Return None."""
+        return None
+
+    def why_not_exact(self, device: DeviceType, workers: int, wider: int) -> str | None:
+        """Return a reason if there is dropout, which would be drawn differently."""
+        return "each worker draws its own dropout" if self.dropout else super().why_not_exact(device, workers, wider)
+
+    def rules(self) -> dict[str, bool]:
+        """Return each rule in words, and whether the values keep it."""
+        return super().rules() | {"dropout must be from 0 to below 1": 0 <= self.dropout < 1}
 
     def for_device(self, device: DeviceType, cores: int = 1) -> Self:
         """Return the configuration with which trials train on this kind of device, on a host with so many cores for

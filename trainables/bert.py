@@ -12,7 +12,6 @@ from gaudi_tune.base.process import no_collection
 from gaudi_tune.data.configs import TextConfig
 from gaudi_tune.data.facts import check_texts
 from gaudi_tune.data.pretrained import check_model, encoder_config
-from gaudi_tune.devices.device import DeviceType
 from trainables.attention import AttentionConfig, choose_attention
 
 if TYPE_CHECKING:
@@ -39,22 +38,6 @@ class BertConfig(TextConfig, AttentionConfig):
     """How many training texts are used, beginning with the first. 0 means all."""
     val_samples: int = 1000
     """How many validation texts are used, beginning with the first. 0 means all."""
-
-    def graph(self, workers: int) -> dict[str, Any]:
-        """Return what the graphs of the model depend on."""
-        return super().graph(workers) | self.graph_of_dropout(self.dropout)
-
-    def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
-        """Return None."""
-        return None
-
-    def why_not_exact(self, device: DeviceType, workers: int, wider: int) -> str | None:
-        """Return a reason if there is dropout, which would be drawn differently."""
-        return "each worker draws its own dropout" if self.dropout else None
-
-    def rules(self) -> dict[str, bool]:
-        """Return each rule in words, and whether the values keep it."""
-        return super().rules() | {"dropout must be from 0 to below 1": 0 <= self.dropout < 1}
 
 
 def train_loop(config: dict[str, Any]) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from typing_extensions import Self
 
 from gaudi_tune.data.configs import ChatConfig
-from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.recipes.schedules import Schedule
 from trainables.attention import AttentionConfig
 from trainables.llm_memory import MemoryNeed, memory_need
@@ -50,22 +49,13 @@ class LlmConfig(ChatConfig, AttentionConfig):
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
         shapes = {name: getattr(self, name) for name in ("rank", "target", "sharding", "gradient_checkpointing")}
-        return super().graph(workers) | shapes | self.graph_of_dropout(self.dropout)
-
-    def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
-        """Return None."""
-        return None
-
-    def why_not_exact(self, device: DeviceType, workers: int, wider: int) -> str | None:
-        """Return a reason if there is dropout, which would be drawn differently."""
-        return "each worker draws its own dropout" if self.dropout else None
+        return super().graph(workers) | shapes
 
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether the values keep it."""
         return super().rules() | {
             "rank must be at least 1": self.rank >= 1,
             "alpha_ratio must be above 0 and finite": 0 < self.alpha_ratio < math.inf,
-            "dropout must be from 0 to below 1": 0 <= self.dropout < 1,
             "device_gb must not be negative": self.device_gb >= 0,
             "sharding=full excludes ema_decay, whose average would be whole": self.sharding == "none"
             or not self.ema_decay,

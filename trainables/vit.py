@@ -10,7 +10,6 @@ from gaudi_tune.base.process import no_collection
 from gaudi_tune.data.configs import ImageConfig
 from gaudi_tune.data.facts import check_images
 from gaudi_tune.data.pretrained import HUB, RANDOM
-from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.recipes.schedules import Schedule, ScheduleKind
 from trainables.attention import AttentionConfig, choose_attention
 
@@ -63,21 +62,11 @@ class ViTTrialConfig(ImageConfig, AttentionConfig):
 
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
-        return super().graph(workers) | {"size": self.size} | self.graph_of_dropout(self.dropout)
+        return super().graph(workers) | {"size": self.size}
 
     def make_schedule(self) -> Schedule:
         """Return the schedule of the learning rate. Its warm-up begins with 0, as in the published run."""
         return replace(super().make_schedule(), warmup_from_zero=True)
-
-    def why_not_exact(self, device: DeviceType, workers: int, wider: int) -> str | None:
-        """Return a reason if there is dropout, which would be drawn differently, or if images are mixed."""
-        if self.dropout:
-            return "each worker draws its own dropout"
-        return super().why_not_exact(device, workers, wider)
-
-    def rules(self) -> dict[str, bool]:
-        """Return each rule in words, and whether the values keep it."""
-        return super().rules() | {"dropout must be from 0 to below 1": 0 <= self.dropout < 1}
 
 
 def train_loop(config: dict[str, Any]) -> None:

@@ -158,7 +158,9 @@ class ImageConfig(TrainingConfig):
     @override
     def why_not_exact(self, device: DeviceType, workers: int, wider: int) -> str | None:
         """Return a reason if images are mixed with one another; other augmentation is drawn for each image alone."""
-        return "mixup and cutmix mix the images of one worker" if self.mixup or self.cutmix else None
+        mixes = self.mixup or self.cutmix
+        mixing = "mixup and cutmix mix the images of one worker" if mixes else None
+        return mixing or super().why_not_exact(device, workers, wider)
 
     @override
     def rules(self) -> dict[str, bool]:

@@ -172,8 +172,8 @@ def test_the_predictor_does_on_raw_input_what_the_evaluation_did(
 def raw_validation(config: TrialConfig) -> tuple[list[Any], list[str]]:
     """Return the validation samples as a person has them, and the names of their classes."""
     if isinstance(config, TextConfig):
-        rows, first_rows = _load_texts(config)[0]["val"], slice(config.val_samples or None)
-        return rows.texts[first_rows], rows.labels[first_rows]
+        rows = _load_texts(config)[0]["val"][: config.val_samples or None]
+        return [row.text for row in rows], [row.label for row in rows]
     assert isinstance(config, ImageConfig)
     data = images_of(config)
     files = [(data.val._root / os.fsdecode(path)).read_bytes() for path in data.val._paths]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gaudi_tune.base import names
+from gaudi_tune.devices.find import DEVICE_TYPES
 from tests.experiments.test_every_experiment import SCRIPTS, experiment_of
 from tests.helpers.sessions import hyperparameters_of_each_step, reports_of
 
@@ -16,6 +18,29 @@ PEAKS_AT_ONCE = {"schedule": "step", "optimizer": "sgd", "packing": False}
 DONOR = {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4, "seed": 1}
 CLONE = {"lr": 0.003, "momentum": 0.5, "weight_decay": 1e-2, "seed": 2}
 STEPS_PER_EPOCH, EPOCHS = 4, 3
+DROPOUT, MIXING = "each worker draws its own dropout", "mixup and cutmix mix the images of one worker"
+
+
+@pytest.mark.parametrize(
+    ("script", "changes", "reason"),
+    [
+        ("tune_bert", {"dropout": 0.0}, None),
+        ("tune_bert", {"dropout": 0.1}, DROPOUT),
+        ("tune_llm", {"dropout": 0.1}, DROPOUT),
+        ("tune_vit", {"dropout": 0.0}, None),
+        ("tune_vit", {"dropout": 0.1}, DROPOUT),
+        ("tune_vit", {"dropout": 0.0, "mixup": 0.2}, MIXING),
+        ("tune_resnet50", {"sync_batch_norm": True, "cutmix": 1.0}, MIXING),
+    ],
+    ids=str,
+)
+def test_what_more_workers_would_draw_differently_is_named(
+    script: str, changes: dict[str, Any], reason: str | None
+) -> None:
+    experiment = experiment_of(script)
+    config = experiment.config_class.from_dict({**experiment.baseline, "epochs": 1, "compile": False, **changes})
+    assert config.why_not_wider(DEVICE_TYPES["cpu"], 1, 2) is None
+    assert config.why_not_exact(DEVICE_TYPES["cpu"], 1, 2) == reason
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
