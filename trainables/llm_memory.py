@@ -1,7 +1,4 @@
-"""How much memory of a device a LoRA trial needs, from the model's configuration. It imports nothing.
-
-python -m trainables.llm_memory      # prints the table of docs/llm.md
-"""
+"""How much memory of a device a LoRA trial needs, from the model's configuration. It imports nothing."""
 
 from __future__ import annotations
 
@@ -14,14 +11,6 @@ BYTES_OF_ADAPTER = 16
 TOKENS_AT_A_TIME = 1024
 """Tokens whose logits are in float32 at a time: with 128,256 words, 0.5 GB, and two or three times as much with the
 gradients."""
-MODELS = {
-    "Qwen2.5 0.5B": (896, 24, 4864, 151936, 14, 2, True),
-    "Llama 3.2 1B": (2048, 16, 8192, 128256, 32, 8, True),
-    "Llama 3.2 3B": (3072, 28, 8192, 128256, 24, 8, True),
-    "Llama 3.1 8B": (4096, 32, 14336, 128256, 32, 8, False),
-}
-"""Width, layers, width of the MLPs, vocabulary, heads, heads of keys and values, and whether the head is the embedding,
-as in the models' ``config.json``."""
 
 
 @dataclass(frozen=True)
@@ -105,26 +94,3 @@ def memory_need(
         activations=int(tokens * kept * scale),
         logits=int(model["vocab_size"] * (4 * tokens * scale + 12 * min(tokens, TOKENS_AT_A_TIME))),
     )
-
-
-def table(samples: int = 4, length: int = 2048) -> str:
-    """Return the table of ``docs/llm.md``: GB of a device by model and rank, for one micro-batch."""
-    lines = [
-        "| model | rank 8 | rank 64 | rank 64, gradient checkpointing | adapter's file at rank 64 |",
-        "|---|---|---|---|---|",
-    ]
-    for name, (width, layers, inner, vocabulary, heads, keys, tied) in MODELS.items():
-        model = {
-            "hidden_size": width, "num_hidden_layers": layers, "intermediate_size": inner, "vocab_size": vocabulary,
-            "num_attention_heads": heads, "num_key_value_heads": keys, "tie_word_embeddings": tied,
-        }  # fmt: skip
-        sizes = {"samples": samples, "length": length}
-        small, large = (memory_need(model, rank=rank, **sizes) for rank in (8, 64))  # type: ignore[arg-type]
-        again = memory_need(model, rank=64, checkpointing=True, **sizes)  # type: ignore[arg-type]
-        totals = " | ".join(f"{need.total / 1e9:.1f}" for need in (small, large, again))
-        lines.append(f"| {name} ({small.parameters / 1e9:.2f}B) | {totals} | {large.adapter / 4e6:.0f} MB |")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print(table())

@@ -9,8 +9,32 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from gaudi_tune.define.options import PROJECT_ROOT
 from trainables import llm_adapter
 from trainables.llm_memory import memory_need
+
+MODELS = {
+    "Qwen2.5 0.5B": (896, 24, 4864, 151936, 14, 2, True),
+    "Llama 3.2 1B": (2048, 16, 8192, 128256, 32, 8, True),
+    "Llama 3.2 3B": (3072, 28, 8192, 128256, 24, 8, True),
+    "Llama 3.1 8B": (4096, 32, 14336, 128256, 32, 8, False),
+}
+"""Width, layers, width of the MLPs, vocabulary, heads, heads of keys and values, and whether the head is the embedding,
+as in the models' ``config.json``."""
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_table_of_the_documentation_is_what_the_plan_says(name: str) -> None:
+    width, layers, inner, vocabulary, heads, keys, tied = MODELS[name]
+    model = {
+        "hidden_size": width, "num_hidden_layers": layers, "intermediate_size": inner, "vocab_size": vocabulary,
+        "num_attention_heads": heads, "num_key_value_heads": keys, "tie_word_embeddings": tied,
+    }  # fmt: skip
+    cases: list[dict[str, Any]] = [{"rank": 8}, {"rank": 64}, {"rank": 64, "checkpointing": True}]
+    small, large, again = (memory_need(model, samples=4, length=2048, **case) for case in cases)
+    totals = " | ".join(f"{need.total / 1e9:.1f}" for need in (small, large, again))
+    row = f"| {name} ({small.parameters / 1e9:.2f}B) | {totals} | {large.adapter / 4e6:.0f} MB |\n"
+    assert row in (PROJECT_ROOT / "docs/llm.md").read_text()
 
 
 @pytest.mark.parametrize(

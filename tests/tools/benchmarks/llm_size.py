@@ -42,7 +42,6 @@ from tests.helpers.sessions import reports_of
 from tests.tools.benchmarks.full_size import ROUNDS, Figures, in_turn, print_results
 from trainables.llm import train_loop
 from trainables.llm_config import LlmConfig
-from trainables.llm_memory import MODELS
 
 END, WORDS = "<|end|>", 1000
 SAMPLES = {"train": 64, "validation": 8}
@@ -50,12 +49,12 @@ SAMPLES = {"train": 64, "validation": 8}
 
 def llama(small: bool) -> LlamaConfig:
     """Return the configuration of Llama 3.2 1B, or of a small one."""
-    width, layers, inner, vocabulary, heads, keys, tied = MODELS["Llama 3.2 1B"]
+    width, layers, inner, vocabulary, heads, keys = 2048, 16, 8192, 128256, 32, 8
     if small:
         width, layers, inner, vocabulary, heads, keys = 64, 2, 128, WORDS + 1, 4, 2
     return LlamaConfig(
         hidden_size=width, num_hidden_layers=layers, intermediate_size=inner, vocab_size=vocabulary,
-        num_attention_heads=heads, num_key_value_heads=keys, tie_word_embeddings=tied, max_position_embeddings=2048,
+        num_attention_heads=heads, num_key_value_heads=keys, tie_word_embeddings=True, max_position_embeddings=2048,
         bos_token_id=None, eos_token_id=WORDS,
     )  # fmt: skip
 
