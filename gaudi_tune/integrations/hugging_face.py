@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType, save_fsdp_model, save_fsdp_optimizer
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
 
 from gaudi_tune.base import names
@@ -84,13 +84,7 @@ class ReportCallback(TrainerCallback):
         self._training = False
 
     def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: dict[str, float],
-        model: Any,
-        **parts: Any,
+        self, args: TrainingArguments, state: TrainerState, *_: Any, metrics: dict[str, float], model: Any, **parts: Any
     ) -> None:
         """Report, and return when the trial may continue."""
         if not self._training or not state.global_step:

@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
 from typing_extensions import override
 
@@ -21,8 +22,11 @@ from gaudi_tune.training.session import get_checkpoint, report
 CHECKPOINT_FILE = "checkpoint.ckpt"
 
 
-class ReportCallback(Callback):
-    """Reports what a LightningModule has logged, at the end of each training epoch, validation included.
+class ReportCallback(Checkpoint):
+    """Reports what a LightningModule has logged, at the end of each training epoch, validation included. With
+    ``check_val_every_n_epoch=N`` that is each Nth epoch.
+
+    Lightning calls a Checkpoint after the module, so what that logs in ``on_train_epoch_end`` is reported, too.
 
     If the trial is stopped there, it ends on all of its workers, since all wait for the same answer. A checkpoint is
     written only when the sweep requests one.
@@ -31,7 +35,10 @@ class ReportCallback(Callback):
     @override
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Report, and return when the trial may continue."""
-        progress = {names.EPOCH: trainer.current_epoch + 1, names.STEP: trainer.global_step}
+        epoch = trainer.current_epoch + 1
+        if trainer.enable_validation and epoch % (trainer.check_val_every_n_epoch or 1):
+            return  # what the last validation has logged would count for this epoch
+        progress = {names.EPOCH: epoch, names.STEP: trainer.global_step}
         report({**trainer.callback_metrics, **progress}, save=partial(_save, trainer))
 
 
@@ -51,8 +58,8 @@ def in_worker(*, callbacks: Any = None, plugins: Any = None, **overrides: Any) -
     Args:
         callbacks: A callback or a list; :class:`ReportCallback` follows them, and reports what they have logged.
         plugins: A plugin or a list; Ray's environment follows them.
-        overrides: Other arguments of the Trainer, which replace those set here: ``strategy``, ``devices``, ``logger``,
-            ``enable_checkpointing`` and ``enable_progress_bar``.
+        overrides: Other arguments of the Trainer, which replace those set here: ``strategy``, ``devices``, ``logger``
+            and ``enable_progress_bar``. Lightning adds no checkpoints of its own, whatever ``enable_checkpointing`` says.
 
     Raises:
         ValueError: The worker trains on an HPU, which Lightning does not know.
@@ -69,9 +76,9 @@ def in_worker(*, callbacks: Any = None, plugins: Any = None, **overrides: Any) -
         "strategy": RayDDPStrategy(),
         "devices": "auto",
         "logger": False,
-        "enable_checkpointing": False,
         "enable_progress_bar": False,
         **overrides,
+        "enable_checkpointing": True,  # else Lightning refuses a Checkpoint
         "callbacks": all_callbacks,
         "plugins": [*_as_list(plugins), RayLightningEnvironment()],
     }

@@ -19,6 +19,7 @@ from typing_extensions import override
 from gaudi_tune.base.errors import USER_CODE_ERRORS, SweepError, users_error
 from gaudi_tune.base.module_folders import folders_unknown_to_workers
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.private.cloudpickle import forget_classes
 from gaudi_tune.private.ray_core import MAX_CLASS_BYTES
 from gaudi_tune.sweep.record.sweep_file import SweepFile
 
@@ -85,6 +86,8 @@ def check_pickled(plan: Plan) -> None:
                 f"module of yours that the train loop imports"
             )
         pickled = cloudpickle.dumps(value)
+        # Else a class of the script gets copies of its methods, which do not find the data of tune.with_parameters.
+        forget_classes()
         unpickler = _ModuleRecorder(io.BytesIO(pickled))
         unpickler.load()
         packages = {module.partition(".")[0] for module in unpickler.modules}

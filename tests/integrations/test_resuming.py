@@ -44,7 +44,7 @@ class Plateau(Line):
 def lightning_on_a_plateau(config: dict[str, Any]) -> None:
     points = torch.linspace(-1, 1, 16).unsqueeze(1)
     loader = DataLoader(TensorDataset(points, 3 * points), batch_size=16)
-    quiet: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False}
     trainer = Trainer(max_epochs=6, accelerator="cpu", callbacks=[ReportCallback()], **quiet)
     trainer.fit(Plateau(1.0), loader, loader, ckpt_path=checkpoint_file())
 

@@ -179,7 +179,11 @@ def test_a_train_function_or_a_class_with_its_param_space_is_an_experiment(stora
     (reported,) = reports_of(plan.experiment.train_loop, {"x": 0.5, "kind": "plain", "epochs": 10, "seed": 1})
     told = {"x": 0.5, "kind": "plain", "epochs": 10, **given}
     assert reported == {"score": 0.5, "told": str(sorted(told.items()))}
+    kind = tune.with_parameters(Stepping, data=[1])
+    setup = kind.setup
     plan = plan_of(Stepping, storage, name="class", param_space={"x": tune.uniform(0, 1)}, tune_config=config)
+    plan_of(kind, storage, name="with-data", param_space={"x": tune.uniform(0, 1)}, tune_config=config)
+    assert kind.setup is setup, "a copy of it would look for the data where Ray does not put them"
     assert [r["score"] for r in reports_of(plan.experiment.train_loop, {"x": 2.0}, folder=storage)] == [2.0, 4.0]
 
 
