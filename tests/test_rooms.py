@@ -30,7 +30,7 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
     "cli": 890,
     "on_ray": 2718,
-    "plan": 1025,
+    "plan": 1028,
     "sweep.policies": 734,
     "sweep.search": 1165,
     "show": 3323,
@@ -43,7 +43,7 @@ BUDGETS = {
     "recipes": 1234,
     "training": 666,
     "devices": 1018,
-    "base": 542,
+    "base": 543,
     "private": 1277,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room

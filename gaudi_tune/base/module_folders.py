@@ -19,6 +19,13 @@ def note_own_ray(folders: Sequence[str]) -> None:
     _folders_of_own_rays[ray.get_runtime_context().gcs_address] = folders
 
 
+def folders_of_own_ray() -> Sequence[str] | None:
+    """Return the folders that the workers of this process's Ray were given; None if this process has not started it."""
+    import ray
+
+    return _folders_of_own_rays.get(ray.get_runtime_context().gcs_address) if ray.is_initialized() else None
+
+
 def folders_unknown_to_workers() -> list[str]:
     """Return the folders in which this process finds modules, but a worker of its Ray would not. Where it has no Ray
     yet, these are the folders that the workers of a new one must be given.
@@ -26,8 +33,6 @@ def folders_unknown_to_workers() -> list[str]:
     A worker knows Python's own folders, those that their .pth files and PYTHONPATH add, and from Ray the script's
     folder and the current one.
     """
-    import ray
-
     prefixes = {sys.prefix, sys.base_prefix}  # a prefix may be /usr, where other programs have modules, too
     python_folders = [Path(prefix, lib) for prefix in prefixes for lib in ("lib", "lib64", "local/lib")]
     python_folders.append(Path(site.getusersitepackages()))
@@ -37,8 +42,7 @@ def folders_unknown_to_workers() -> list[str]:
     worker_folders.update(os.environ.get("PYTHONPATH", "").split(os.pathsep))
     for folder in installed:
         worker_folders.update(added_by_pth_files(folder))
-    if ray.is_initialized():
-        worker_folders.update(_folders_of_own_rays.get(ray.get_runtime_context().gcs_address, ()))
+    worker_folders.update(folders_of_own_ray() or ())
     return [path for path in folders if path not in worker_folders]
 
 

@@ -59,7 +59,7 @@ def in_worker(*, callbacks: Any = None, plugins: Any = None, **overrides: Any) -
         callbacks: A callback or a list; :class:`ReportCallback` follows them, and reports what they have logged.
         plugins: A plugin or a list; Ray's environment follows them.
         overrides: Other arguments of the Trainer, which replace those set here: ``strategy``, ``devices``, ``logger``
-            and ``enable_progress_bar``. Lightning adds no checkpoints of its own, whatever ``enable_checkpointing`` says.
+            and ``enable_progress_bar``. Whatever ``enable_checkpointing`` says, Lightning adds no checkpoints.
 
     Raises:
         ValueError: The worker trains on an HPU, which Lightning does not know.

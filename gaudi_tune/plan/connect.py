@@ -7,8 +7,10 @@ import socket
 from collections.abc import Mapping
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.module_folders import folders_of_own_ray
 from gaudi_tune.base.words import counted, is_digits
 from gaudi_tune.define.options import SweepOptions
+from gaudi_tune.devices.cpu import CPU
 from gaudi_tune.devices.find import Devices, find_devices
 
 TRAIN_V2 = "RAY_TRAIN_V2_ENABLED"
@@ -80,4 +82,6 @@ def join_cluster(address: str | None) -> list[Mapping[str, float]] | None:
             ) from error
     if not ray.is_initialized():
         return None
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    # A Ray of an earlier sweep has more cores than this machine, for what train loops start (DeviceType.ray_cores).
+    own = {} if folders_of_own_ray() is None else {CPU.resource: CPU.count_here()}
+    return [{**node["Resources"], **own} for node in ray.nodes() if node["Alive"]]

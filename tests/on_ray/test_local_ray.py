@@ -163,9 +163,9 @@ def planned():
     own = Experiment(train_loop=mine.loop, space={"x": tune.uniform(0.0, 1.0)}, metric="score", imports=["wave"])
     return build_tuner(own, storage=sys.argv[1], device="cpu", num_samples=1).plan
 
-start_ray(planned())
-found = ray.remote(lambda: importlib.import_module("mine").__file__)
-print(ray.get(found.remote()) == mine.__file__, planned().cluster is not None)
+start_ray(first := planned())
+found, later = ray.remote(lambda: importlib.import_module("mine").__file__), planned()
+print(ray.get(found.remote()) == mine.__file__, later.cluster is not None, later.devices.nodes == first.devices.nodes)
 with_variables = {"env_vars": {"RAY_ANY": "1"}}  # Ray starts others without its script, and so without a server
 imported = ray.remote(runtime_env=with_variables)(lambda: {"torch", "torchvision", "wave"} & {*sys.modules})
 print("copies have", *sorted(ray.get(imported.remote())))
@@ -181,14 +181,14 @@ except SweepError as error:
 
 @pytest.mark.processes
 @pytest.mark.own_ray
-def test_a_later_sweep_knows_where_the_workers_of_the_first_one_s_ray_look(tmp_path: Path) -> None:
+def test_a_later_sweep_knows_the_devices_of_the_first_one_s_ray_and_where_its_workers_look(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def loop(config): pass\n")
     done = subprocess.run(
         [sys.executable, "-c", LATER_SWEEPS, str(tmp_path)],
         cwd=PROJECT_ROOT, capture_output=True, text=True, check=False,
         env={**os.environ, "HOME": str(tmp_path)},
     )  # fmt: skip
-    assert "True True\n" in done.stdout, done.stderr
+    assert "True True True\n" in done.stdout, done.stderr
     assert "copies have torch torchvision wave\n" in done.stdout
     assert "token 600\n" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("train_loop uses the module mine, and no worker can find it")
