@@ -45,7 +45,8 @@ def test_the_first_steps_of_a_long_epoch_are_not_epoch_0(tmp_path: Path, caplog:
     arguments, callback = TrainingArguments(output_dir=str(tmp_path), report_to="none", use_cpu=True), ReportCallback()
     callback.on_train_begin(arguments)
     state = TrainerState(epoch=0.0003, global_step=30)
-    callback.on_evaluate(arguments, state, TrainerControl(), {"eval_loss": 1.0}, torch.nn.Linear(1, 1))
+    metrics = {"eval_loss": 1.0}
+    callback.on_evaluate(arguments, state, TrainerControl(), metrics=metrics, model=torch.nn.Linear(1, 1))
     assert "'epoch': 0.0003, 'step': 30" in caplog.text
 
 
