@@ -63,15 +63,15 @@ def _train(trial: _Trial) -> None:
         trained = trial.train_to_next_report()
         times = trained.times
         evaluation_began_at = compiling.clock()
-        scores = trial.evaluation.scores(trial.save_if_asked, is_finite=math.isfinite(trained.loss))
+        is_finite = math.isfinite(trained.scores[names.TRAIN_LOSS])
+        scores = trial.evaluation.scores(trial.save_if_asked, is_finite=is_finite)
         trial.end_interval()
         epoch = trial.steps_done / trial.steps_per_epoch
         report(
             {
                 names.EPOCH: round(epoch, 3) if config.steps else round(epoch),
                 names.STEP: trial.steps_done,
-                names.TRAIN_LOSS: trained.loss,
-                **trained.accuracy,
+                **trained.scores,
                 **scores,
                 names.LEARNING_RATE: trial.optimizer.param_groups[0]["lr"],
                 names.PEAK_LEARNING_RATE: config.peak_lr,
@@ -101,10 +101,8 @@ class Interval:
 class _Trained(NamedTuple):
     """The training between two reports."""
 
-    loss: float
-    """Mean over all steps and ranks."""
-    accuracy: dict[str, float]
-    """The training accuracy by its name; empty if ``train_accuracy`` is off."""
+    scores: dict[str, float]
+    """The mean loss over all steps and ranks by its name, and with ``train_accuracy`` the accuracy."""
     times: StepTimes
 
 
@@ -182,7 +180,7 @@ class _Trial:
         while self.steps_done < end:
             batch = next(self._next_batches)
             with self.compiling.alone("training", batch):
-                self._step(batch, interval.loss_sum)
+                self._step(batch, interval)
             self.steps_done += 1
             if self.steps_done == self._started_at + 1:
                 timer.first_step_has_ended()
@@ -190,7 +188,11 @@ class _Trial:
         loss_sum = float(metrics.sum_over_ranks(interval.loss_sum))  # waits for the last step
         times = timer.stop(max(1, end - first_step))
         self._set_learning_rate_of(end - 1)  # which is reported; all steps may have been taken before an interruption
-        return _Trained(loss_sum / ((end - start) * self.world), self._train_accuracy(), times)
+        scores = {names.TRAIN_LOSS: loss_sum / ((end - start) * self.world)}
+        if self.config.train_accuracy:
+            correct, total = metrics.sum_over_ranks(interval.correct).tolist()
+            scores[names.TRAIN_ACCURACY] = correct / total
+        return _Trained(scores, times)
 
     def tokens_per_second(self, step_s: float) -> dict[str, float]:
         """Return the throughput in tokens by its name, if the task counts tokens."""
@@ -201,25 +203,13 @@ class _Trial:
         """Begin another interval with the next step: what this one was is about to be reported."""
         self._interval = None
 
-    def _train_accuracy(self) -> dict[str, float]:
-        if not self.config.train_accuracy:
-            return {}
-        assert self._interval is not None, "it is trained"
-        correct, total = metrics.sum_over_ranks(self._interval.correct).tolist()
-        return {names.TRAIN_ACCURACY: correct / total}
-
-    def _note_predictions(self, predicted: torch.Tensor, expected: torch.Tensor) -> None:
-        assert self._interval is not None, "a step is part of one"
-        self._interval.correct[0] += (predicted == expected).sum()
-        self._interval.correct[1] += expected.numel()
-
     def _set_learning_rate_of(self, step: int) -> None:
         factor = self.schedule.factor(step, self.steps, self.steps_per_epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.peak_lr * factor
 
-    def _step(self, batch: Batch, loss_sum: torch.Tensor) -> None:
-        """Take one optimizer step, and add the mean loss of this rank's micro-batches, of which one is given."""
+    def _step(self, batch: Batch, interval: Interval) -> None:
+        """Take one optimizer step, and add up the mean losses of this rank's micro-batches, of which one is given."""
         self._set_learning_rate_of(self.steps_done)
         batches = self._step_batches(batch)
         total = self._predictions_in(batches) if self.task.count is not None else None
@@ -233,10 +223,11 @@ class _Trial:
                 loss = summed_loss / (count * self.micro_batches if total is None else total)
                 loss.backward()
                 self.device_type.mark_step()
-            loss_sum += loss.detach()
+            interval.loss_sum += loss.detach()
             if self.config.train_accuracy:
                 predicted, expected = self.task.predict(outputs.detach(), batch)
-                self._note_predictions(predicted, expected)
+                interval.correct[0] += (predicted == expected).sum()
+                interval.correct[1] += expected.numel()
         if self.clip_gradients is not None:
             self.clip_gradients()
         self.optimizer.step()
