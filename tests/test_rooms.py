@@ -40,9 +40,9 @@ BUDGETS = {
     "integrations": 154,
     "data": 1745,
     "storage": 438,
-    "recipes": 1234,
+    "recipes": 1228,
     "training": 666,
-    "devices": 1018,
+    "devices": 1005,
     "base": 543,
     "private": 1277,
 }

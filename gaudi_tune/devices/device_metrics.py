@@ -5,7 +5,6 @@ Each worker samples its own device, in a thread that only reads and acquires not
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 import threading
@@ -19,17 +18,14 @@ from gaudi_tune.base import names
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.device_monitors import HostMonitor, HpuMonitor, attempt
 
-logger = logging.getLogger(__name__)
-
 PREFIX = "system/"
 """MLflow's page shows metrics with this prefix in the tab "System metrics" of a run."""
 UTILIZATION_OF_DEVICE = re.compile(PREFIX + r"(hpu|gpu)_\d+_utilization_percentage")
 """Names of a device's utilisation, as MLflow's monitors have them; the CPU's has another form."""
 SAMPLE_EVERY_S = 2.0
 """Seconds between samples. According to pyhlml, an HPU's utilisation covers the past second, so half is not seen."""
-TAKE_WAITS_S = 30.0
-"""How long one report of a group may wait for a sample. On GPUs the first report may come before MLflow is imported,
-which takes 1.7 s on an idle core and much longer on a busy disk. A reading that hangs delays only one report."""
+FIRST_SAMPLE_S = 0.1
+"""Seconds to the first: a group's first report may come soon. Over less, the CPU's utilisation means little."""
 CLOSE_WAITS_S = 2.0
 """How long the end of a group may wait for the thread to release the device's library."""
 
@@ -46,9 +42,8 @@ class DeviceMetrics:
             every_s: Seconds between samples.
         """
         self._values: dict[str, list[float]] = {}
-        self._lock = threading.Lock()
-        self._request, self._sampled = threading.Event(), threading.Event()
-        self._stuck = self._closed = False
+        self._last: dict[str, float] = {}
+        self._lock, self._closed = threading.Lock(), threading.Event()
         # All monitors live in this one thread: a reading that hangs must not delay a report, and psutil measures the
         # CPU's utilisation since the last call of the same thread.
         self._thread = threading.Thread(
@@ -59,20 +54,15 @@ class DeviceMetrics:
     def take(self) -> dict[str, float]:
         """Return the means of all samples since the last call, and the highest value of memory, and forget them.
 
-        If there is no sample, one is taken now. Over less than 0.1 s, the CPU's utilisation means little.
+        A report that comes before the next sample has the last one again. None waits for a sample.
 
         Returns:
             Values by name, for example ``system/hpu_3_power_usage_watts`` or ``system/cpu_utilization_percentage``.
             The unit is in the name; megabytes are 10^6 bytes. Values that could not be read are missing.
         """
-        if self._thread.is_alive() and not self._stuck and not self._sampled.is_set():
-            self._request.set()
-            self._stuck = not self._sampled.wait(TAKE_WAITS_S)  # later reports do not wait
-            if self._stuck:
-                logger.warning("no device metrics within %.0f s; reports continue without them", TAKE_WAITS_S)
         with self._lock:
-            values_by_name, self._values = self._values, {}
-            self._sampled.clear()
+            values_by_name = self._values or {name: [value] for name, value in self._last.items()}
+            self._values = {}
         summary = {}
         for name, values in values_by_name.items():
             summary[PREFIX + name] = round(fmean(values), 1)
@@ -82,28 +72,23 @@ class DeviceMetrics:
 
     def close(self) -> None:
         """End the thread."""
-        self._closed = True
-        self._request.set()
+        self._closed.set()
         self._thread.join(CLOSE_WAITS_S)
 
     def _run(self, device: DeviceType, index: int | None, every_s: float) -> None:
-        try:
-            monitors = _monitors(device, index)
-            while not self._closed:
-                self._request.wait(every_s)
-                self._request.clear()
-                self._add({} if self._closed else _sample(monitors))
-            for monitor in monitors:
-                if isinstance(monitor, HpuMonitor):
-                    monitor.close()
-        finally:
-            self._sampled.set()  # nobody waits for another
+        monitors, wait_s = _monitors(device, index), FIRST_SAMPLE_S
+        while not self._closed.wait(wait_s):
+            self._add(_sample(monitors))
+            wait_s = every_s
+        for monitor in monitors:
+            if isinstance(monitor, HpuMonitor):
+                monitor.close()
 
     def _add(self, sample: dict[str, float]) -> None:
         with self._lock:
+            self._last = sample
             for name, value in sample.items():
                 self._values.setdefault(name, []).append(value)
-            self._sampled.set()
 
 
 class TrialCounts:
