@@ -33,7 +33,7 @@ BUDGETS = {
     "plan": 1028,
     "sweep.policies": 734,
     "sweep.search": 1165,
-    "show": 3323,
+    "show": 3319,
     "sweep.record": 1301,
     "define": 1427,
     "group": 1853,

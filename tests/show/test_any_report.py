@@ -70,12 +70,12 @@ def keep_and_show(report: dict[str, Any], plan: Plan, folder: Path) -> None:
         assert len(progress._trial_line(trial, "finished", fed.state)) < 200
         assert len(progress._status(fed.state)) < 200
         json.dumps(summarise(plan, fed.state, {}))
-        record = Update(run="001", time_ms=1, step=step, metrics=numbers_in(report, {}))
+        record = Update(run="001", time_ms=1, step=step, metrics=numbers_in(report))
         assert from_line(to_line(record)).run == "001"
         log = StateLog(folder)
         log.append(pack(fed.state.snapshot()))
         Fed().state.restore(read_log(folder))
         assert abs(step) < 2**63
-        assert all(isinstance(value, float) for value in numbers_in(report, {}).values())
+        assert all(isinstance(value, float) for value in numbers_in(report).values())
     except ValueError as error:  # which the test would take for one of plain_report()
         raise AssertionError(report) from error

@@ -13,23 +13,13 @@ from gaudi_tune.show.trackers.records import MAX_NAME
 from gaudi_tune.training.report_values import as_float
 
 
-def numbers_in(entries: Mapping[str, Any], known_names: dict[str, str]) -> dict[str, float]:
-    """Return the entries that are numbers, under MLflow's names; True is 1, False is 0.
+def numbers_in(entries: Mapping[str, Any]) -> dict[str, float]:
+    """Return the entries that are numbers; True is 1, False is 0.
 
     Infinity is left out: MLflow's databases would have the largest float in its place.
-
-    Args:
-        entries: What a trial reported, by name.
-        known_names: As in :func:`own_names`.
     """
     numbers = {name: as_float(value) for name, value in entries.items() if isinstance(value, Real)}
-    finite = {name: value for name, value in numbers.items() if not math.isinf(value)}
-    return {mlflow_name: finite[name] for name, mlflow_name in own_names(finite, known_names).items()}
-
-
-def named_params(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return parameters as texts under MLflow's names."""
-    return {mlflow_name: str(params[name]) for name, mlflow_name in own_names(params, {}).items()}
+    return {name: value for name, value in numbers.items() if not math.isinf(value)}
 
 
 def own_names(names: Iterable[str], known_names: dict[str, str]) -> dict[str, str]:

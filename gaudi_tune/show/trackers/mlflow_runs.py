@@ -19,6 +19,7 @@ from requests import HTTPError
 from gaudi_tune.private.mlflow import MLFLOW_PARENT_RUN_ID, says_deleted
 from gaudi_tune.show.trackers import records
 from gaudi_tune.show.trackers.best_model import log_best_model
+from gaudi_tune.show.trackers.mlflow_names import own_names
 from gaudi_tune.show.trackers.outbox import Outbox
 from gaudi_tune.show.trackers.records import ENDS, EXPERIMENT, MAX_TAG, SWEEP
 
@@ -28,8 +29,8 @@ MAX_METRICS = 800
 """The most metrics in one batch: MLflow takes 1000 entries, up to 100 of them tags and 100 parameters."""
 MAX_PARAM = 6000
 """MLflow's limit for the length of a parameter's value. It cuts longer ones without a mark."""
-LONG_PARAMS = "long_parameters.json"
-"""The artifact with the full values of longer parameters."""
+LONG_PARAMS, SPACE = "long_parameters.json", "space.json"
+"""The artifacts with the full values of longer parameters, and with the ranges of the search."""
 
 TEMPORARY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
 """Client errors of HTTP after which a retry helps."""
@@ -42,7 +43,7 @@ class MlflowRuns:
     """Sends records to the runs of a sweep in MLflow. Every call may be repeated: nothing is made or logged twice."""
 
     def __init__(self, client: MlflowClient, outbox: Outbox) -> None:
-        self._client, self._folder, self._ids = client, outbox.folder, outbox.ids
+        self._client, self._folder, self._ids, self._names = client, outbox.folder, outbox.ids, outbox.names
         # An earlier process may have made runs in MLflow without noting their ids here.
         self._runs_may_exist = outbox.reopened
 
@@ -63,11 +64,10 @@ class MlflowRuns:
                 self._log(self._ids[group[0].run], updates, _tags_in(updates))
             case records.LogFiles() as record:
                 self._log_files(record)
-            case records.LogDocument() as record:
-                self._client.log_dict(self._ids[record.run], record.content, record.name)
             case records.LogModel() as record:
                 checkpoint = str(self._folder / record.checkpoint)
-                log_best_model(self._client, self._ids, replace(record, checkpoint=checkpoint))
+                metric = own_names([record.metric], self._names)[record.metric]
+                log_best_model(self._client, self._ids, replace(record, checkpoint=checkpoint, metric=metric))
 
     def retry_until(self, error: Exception, attempt: int) -> str | None:
         """Return in words until when to retry after an error of MLflow's client.
@@ -107,6 +107,8 @@ class MlflowRuns:
         self._begin_run(record, record.tags)
         if record.data:
             self._client.log_inputs(self._ids[SWEEP], [DatasetInput(_make_dataset(record.data, record.facts))])
+        if record.space:
+            self._client.log_dict(self._ids[SWEEP], record.space, SPACE)
 
     def _get_or_create_experiment(self, record: records.BeginSweep) -> str:
         experiment = self._client.get_experiment_by_name(record.experiment)
@@ -129,7 +131,7 @@ class MlflowRuns:
             # A later attempt has all tags of the first one.
             for run in self._client.search_runs([experiment], condition, max_results=1, order_by=["start_time ASC"]):
                 self._ids[record.run] = run.info.run_id
-        params = [Param(name, _shortened(value)) for name, value in record.params.items()]
+        params = [Param(name, _shortened(record.params[ours])) for ours, name in own_names(record.params, {}).items()]
         update_tags = _tags_in(updates)
         run_id = self._ids.get(record.run)
         if run_id is not None:
@@ -148,9 +150,9 @@ class MlflowRuns:
         """Log the metrics of updates, tags and parameters to a run, and give it the status of the last update."""
         # A metric may be sent again: of values with the same name, time and step MLflow keeps one.
         metrics = [
-            Metric(name, value, record.time_ms, record.step)
+            Metric(mlflow_name, record.metrics[name], record.time_ms, record.step)
             for record in updates
-            for name, value in record.metrics.items()
+            for name, mlflow_name in own_names(record.metrics, self._names).items()
         ]
         run_tags = [RunTag(name, value) for name, value in tags.items()]
         num_entries = max(len(metrics), 1) if run_tags or params else len(metrics)  # a batch may have no metrics

@@ -12,7 +12,7 @@ from typing import Any
 
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import errors_are_logged
-from gaudi_tune.base.files import REPORT_FILE
+from gaudi_tune.base.files import REPORT_FILE, SUMMARY_FILE
 from gaudi_tune.base.words import format_params
 from gaudi_tune.define.options import HOME, PROJECT_ROOT
 from gaudi_tune.define.sweep_plan import Plan
@@ -21,7 +21,7 @@ from gaudi_tune.show.confirmation import verdict
 from gaudi_tune.show.trackers import records
 from gaudi_tune.show.trackers.delivery import Sender
 from gaudi_tune.show.trackers.delivery_process import DeliveryProcess
-from gaudi_tune.show.trackers.mlflow_names import accepted_name, named_params, numbers_in, second_name
+from gaudi_tune.show.trackers.mlflow_names import numbers_in
 from gaudi_tune.show.trackers.model_line import load_line
 from gaudi_tune.show.trackers.outbox import GIVE_UP_AFTER_S, Outbox
 from gaudi_tune.show.trackers.records import MAX_NAME, MAX_TAG, STATUS, SWEEP, RunStatus, Update, run_of, trial_in
@@ -57,8 +57,6 @@ class MlflowTracker:
         # What this process has told last.
         self._leader: tuple[float, int] | None = None
         self._front: set[int] = set()  # numbers of the trials on the front, with several objectives
-        self._names: dict[str, str] = {}  # the metric that each name in MLflow stands for
-        self._old_names = set[str]()  # the names of metrics in the outbox of a sweep that is resumed
         self._checkpoint: str | None = None  # the checkpoint of the model
 
     @property
@@ -127,8 +125,7 @@ class MlflowTracker:
 
     def _put(self, record: records.Record) -> None:
         assert self._outbox is not None, "show() opens it when the sweep begins"
-        guarded = errors_are_logged("a record for MLflow could not be written, and is lost")
-        self._writer.submit(guarded(self._outbox.put), record)
+        self._writer.submit(_write, self._outbox, record)
 
     def _open(self, event: events.SweepBegan, state: SweepState) -> None:
         """Open the outbox, begin or continue the sweep's run, and begin to deliver."""
@@ -137,10 +134,6 @@ class MlflowTracker:
         self._outbox = Outbox(plan.folder)
         if not self._load(self._outbox):
             self._begin_sweep(time_ms)
-        # Of a resumed sweep: what was reported last keeps its names, as they came to be before the kill.
-        reported = {name: value for trial in state.trials.values() for name, value in trial.metrics.items()}
-        numbers_in({name: reported[name] for name in reported if second_name(name) not in self._old_names}, self._names)
-        numbers_in(reported, self._names)
         devices = f"{plan.devices.count} {plan.devices.type.kind}: {plan.devices.reason}"
         tags = {"devices": devices, "data": "; ".join(plan.facts), **provenance()}
         self._put(Update(run=SWEEP, time_ms=time_ms, tags=tags, status="RUNNING"))
@@ -165,16 +158,15 @@ class MlflowTracker:
                     records.OUTBOX: str(time_ms),
                     **({records.ORIGIN: plan.origin} if plan.origin else {}),
                 },
-                params=named_params({**options, **settings}),
+                params=_texts_of({**options, **settings}),
                 tracking_uri=plan.tracking_uri,
                 experiment=experiment.name,
                 artifacts=artifact_folder(plan.tracking_uri, experiment.name),
                 data=str(plan.settings.get("data", "")),
                 facts=plan.facts,
+                space=experiment.search_space.in_words(),
             )
         )
-        space = experiment.search_space.in_words()
-        self._put(records.LogDocument(run=SWEEP, time_ms=time_ms, name="space.json", content=space))
 
     def _load(self, outbox: Outbox) -> bool:
         """Read what an earlier process has put into the outbox, and return whether that is anything.
@@ -187,7 +179,6 @@ class MlflowTracker:
             if type(record) is records.BeginRun:
                 self._runs[record.tags["trial"]] = TrialRun(record.run, record.params)
             elif isinstance(record, Update) and record.report:
-                self._old_names.update(record.metrics)
                 run = self._runs.get(trial_in(record.run))
                 if run is not None and run.name == record.run:
                     run.add(record)
@@ -198,7 +189,7 @@ class MlflowTracker:
         return self._runs.setdefault(name, TrialRun(name, {}))  # its beginning may have been a damaged line
 
     def _begin_trial(self, event: events.TrialBegan, state: SweepState, time_ms: int) -> None:
-        trial, params, tags = run_of(event.trial), named_params(event.config), {}
+        trial, params, tags = run_of(event.trial), _texts_of(event.config), {}
         run = self._runs.get(trial)
         # Later pbt may have changed the hyperparameters.
         is_other = run is not None and run.params != params and not state.trials[event.trial].metrics
@@ -233,7 +224,7 @@ class MlflowTracker:
             PARAM_METRIC_PREFIX + name: value for name, value in event.config.items() if first_config.get(name) != value
         }
         new_best = best_report if trial.best_step == event.step else {}
-        metrics = numbers_in({**new_best, **values, **changed_params}, self._names)
+        metrics = numbers_in({**new_best, **values, **changed_params})
         tags = {name: value for name, value in changed_params.items() if isinstance(value, str)}
         record = Update(run=run.name, time_ms=time_ms, step=event.step, metrics=metrics, tags=tags, report=event.count)
         if run.add(record):
@@ -250,13 +241,13 @@ class MlflowTracker:
         if state.leader is not None and state.leader != self._leader:
             self._leader = state.leader
             value, number = state.leader
-            metrics, tags = {accepted_name(f"best_{state.objective.name}"): value}, {"best_trial": str(number)}
+            metrics, tags = {f"best_{state.objective.name}": value}, {"best_trial": str(number)}
             self._put(Update(run=SWEEP, time_ms=time_ms, step=state.counts().total(), metrics=metrics, tags=tags))
 
     def _give_up(self, run: TrialRun, state: SweepState, time_ms: int) -> None:
         """Put that a run is none of the sweep's any more, and has no best value."""
-        nothing = dict.fromkeys(_best_report(state.trials[int(trial_in(run.name))], state), math.nan)
-        metrics, tags = numbers_in(nothing, self._names), {STATUS: "lost"}
+        metrics = dict.fromkeys(_best_report(state.trials[int(trial_in(run.name))], state), math.nan)
+        tags = {STATUS: "lost"}
         self._put(Update(run=run.name, time_ms=time_ms, step=run.step, metrics=metrics, tags=tags, status="KILLED"))
 
     def _settled(self, trial: TrialState, state: SweepState, time_ms: int) -> TrialRun:
@@ -289,7 +280,7 @@ class MlflowTracker:
         status: RunStatus = "FAILED" if event.outcome == "failed" else "FINISHED"
         # The best report again, at the largest step: MLflow sorts by what was logged last. An error may have cost the
         # best report, a clone may go back to an earlier step, and after a kill training may come out differently.
-        metrics |= numbers_in(_best_report(trial, state), self._names) if trial.curve else {}
+        metrics |= _best_report(trial, state) if trial.curve else {}
         self._put(Update(run=run.name, time_ms=time_ms, step=run.step, metrics=metrics, tags=tags, status=status))
         counts = {f"trials_{outcome.replace(' ', '_')}": float(state.counts()[outcome]) for outcome in ENDED}
         self._put(Update(run=SWEEP, time_ms=time_ms, step=state.counts().total(), metrics=counts))
@@ -299,12 +290,11 @@ class MlflowTracker:
             if not trial.has_ended:
                 run = self._settled(trial, state, time_ms).name
                 self._put(Update(run=run, time_ms=time_ms, tags={STATUS: trial.status}, status="KILLED"))
-        self._put(records.LogFiles(run=SWEEP, time_ms=time_ms, files=[REPORT_FILE]))  # drawn by a view before
-        self._put(records.LogDocument(run=SWEEP, time_ms=time_ms, name="summary.json", content=dict(event.summary)))
+        self._put(records.LogFiles(run=SWEEP, time_ms=time_ms, files=[REPORT_FILE, SUMMARY_FILE]))  # written before
         metrics = {f"seconds/{kind}": value for kind, value in event.summary["device_seconds"].items()}
         best = event.summary["best"]
         if best is not None:
-            metrics[accepted_name(f"best_{state.objective.name}")] = best["value"]
+            metrics[f"best_{state.objective.name}"] = best["value"]
             if state.has_front:
                 metrics |= front_metrics(state)
         tags = {} if state.ending is None else {records.ENDED_EARLY: state.ending.why}
@@ -336,8 +326,8 @@ class MlflowTracker:
                 sweep=plan.name,
                 checkpoint=checkpoint,
                 loaded_by=f"{load.__module__}:{load.__qualname__}",
-                params={name: str(value) for name, value in saved["config"].items()},
-                metric=accepted_name(plan.experiment.metric),
+                params=_texts_of(saved["config"]),
+                metric=plan.experiment.metric,
                 value=saved["value"],
                 step=saved[plan.budget.unit],
                 register=plan.options.register,
@@ -345,14 +335,23 @@ class MlflowTracker:
         )
 
 
+@errors_are_logged("a record for MLflow could not be written, and is lost")
+def _write(outbox: Outbox, record: records.Record) -> None:
+    outbox.put(record)
+
+
+def _texts_of(params: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in params.items()}
+
+
+@errors_are_logged("a run for MLflow could not be written again")
 def _copy_run(outbox: Outbox, run: str, new_run: TrialRun, reports: int) -> None:
     """Put the beginning of a run and its first reports into the outbox again, for another run."""
-    with errors_are_logged("a run for MLflow could not be written again"):
-        copies = [replace(record, run=new_run.name) for record in outbox if record.run == run]
-        tag = {records.ATTEMPT: str(new_run.attempt)}
-        updates = [record for record in copies if isinstance(record, Update)]
-        begin = [replace(r, tags={**r.tags, **tag}) for r in copies if isinstance(r, records.BeginRun)]
-        outbox.put(*begin, *(r for r in updates if 0 < r.report <= reports or records.CONFIGURATION in r.tags))
+    copies = [replace(record, run=new_run.name) for record in outbox if record.run == run]
+    tag = {records.ATTEMPT: str(new_run.attempt)}
+    updates = [record for record in copies if isinstance(record, Update)]
+    begin = [replace(r, tags={**r.tags, **tag}) for r in copies if isinstance(r, records.BeginRun)]
+    outbox.put(*begin, *(r for r in updates if 0 < r.report <= reports or records.CONFIGURATION in r.tags))
 
 
 def _best_report(trial: TrialState, state: SweepState) -> dict[str, float]:

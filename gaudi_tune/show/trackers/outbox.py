@@ -17,7 +17,8 @@ from pathlib import Path
 
 from gaudi_tune.base import files
 from gaudi_tune.base.files import MAX_JSON_BYTES, atomic_write, open_regular_file, read_json, retry_while_disk_is_full
-from gaudi_tune.show.trackers.records import ORIGIN, OUTBOX, BeginRun, BeginSweep, Record, from_line, to_line
+from gaudi_tune.show.trackers.mlflow_names import own_names
+from gaudi_tune.show.trackers.records import ORIGIN, OUTBOX, BeginRun, BeginSweep, Record, Update, from_line, to_line
 from gaudi_tune.show.trackers.store import artifact_folder
 
 logger = logging.getLogger(__name__)
@@ -56,6 +57,8 @@ class Outbox:
         self._records, self._state = folder / files.OUTBOX_FILE, folder / files.DELIVERED_FILE
         self.ids: dict[str, str] = {}
         """Ids in MLflow of the runs, by their names in records, of the experiment, and of models."""
+        self.names: dict[str, str] = {}
+        """The metric that each name in MLflow stands for."""
         self.reopened = self._records.is_file() if reopened is None else reopened
         """Whether an earlier process wrote to the outbox, and may have delivered more than it noted."""
         self._file = self._records.open("ab", buffering=0)
@@ -74,6 +77,7 @@ class Outbox:
         try:
             state = json.loads(self._state.read_bytes())
             self.ids, delivered = dict(state["ids"]), int(state["delivered"])
+            self.names = dict(state.get("names", {}))
         except FileNotFoundError:
             pass
         except (ValueError, TypeError, KeyError):
@@ -138,6 +142,9 @@ class Outbox:
         """Return the records of the next lines, at most :data:`MAX_BATCH`; None if there are no more."""
         start = self._read_bytes
         records, self._read_bytes = self._read_records(start, MAX_BATCH)
+        for record in records:  # metrics get their names in this order, whatever order they are sent in
+            if isinstance(record, Update):
+                own_names(record.metrics, self.names)
         return records if self._read_bytes > start else None
 
     def flush_to_disk(self) -> None:
@@ -151,8 +158,9 @@ class Outbox:
     def mark_delivered(self) -> None:
         """Note on disk, whole or not at all, that MLflow has all records that were read, and the ids."""
         self._delivered_bytes = self._read_bytes
+        state = {"delivered": self._delivered_bytes, "ids": self.ids, "names": self.names}
         with atomic_write(self._state) as partial_state:
-            partial_state.write_text(json.dumps({"delivered": self._delivered_bytes, "ids": self.ids}))
+            partial_state.write_text(json.dumps(state))
 
     @property
     def waiting(self) -> int:

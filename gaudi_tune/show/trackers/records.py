@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from gaudi_tune.base.files import from_json
 
@@ -73,6 +73,8 @@ class BeginSweep(BeginRun):
     """The training data, as a path or a name on the hub; "" if the experiment has none."""
     facts: list[str]
     """The facts that the check before the sweep found about the data and the model."""
+    space: dict[str, str] = field(default_factory=dict)
+    """The ranges of the search in words, which become an artifact."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,14 +101,6 @@ class LogFiles(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogDocument(Record):
-    """A JSON document that becomes an artifact of a run."""
-
-    name: str
-    content: dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
 class LogModel(Record):
     """The best trial's model; the run is the trial's."""
 
@@ -123,9 +117,7 @@ class LogModel(Record):
     """The name in the model registry; None if the model is not registered."""
 
 
-KINDS: dict[str, type[Record]] = {
-    kind.__name__: kind for kind in (BeginRun, BeginSweep, Update, LogFiles, LogDocument, LogModel)
-}
+KINDS: dict[str, type[Record]] = {kind.__name__: kind for kind in (BeginRun, BeginSweep, Update, LogFiles, LogModel)}
 
 
 def run_of(trial: int, attempt: int = 1) -> str:

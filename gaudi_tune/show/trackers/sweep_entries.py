@@ -9,7 +9,6 @@ from typing import Any
 
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.private.surfaces import installed_versions
-from gaudi_tune.show.trackers.mlflow_names import accepted_name
 from gaudi_tune.sweep.record.sweep_state import SweepState
 
 GIT_COMMIT = "mlflow.source.git.commit"
@@ -69,10 +68,10 @@ def confirmation_metrics(confirmation: Mapping[str, Any]) -> dict[str, float]:
             continue
         scores = {confirmation["metric"]: row, **row.get("others", {})}
         for name, score in scores.items():
-            metrics[accepted_name(f"confirmed/{name} of {role}")] = score["mean"]
+            metrics[f"confirmed/{name} of {role}"] = score["mean"]
             if score["interval"]:
                 half_width = score["interval"][1] - score["mean"]
-                metrics[accepted_name(f"confirmed/half width of {name} of {role}")] = half_width
+                metrics[f"confirmed/half width of {name} of {role}"] = half_width
     if confirmation["gain"] is not None:
         metrics["confirmed/gain"] = confirmation["gain"]["mean"]
     return metrics
@@ -83,5 +82,5 @@ def front_metrics(state: SweepState) -> dict[str, float]:
     metrics: dict[str, float] = {"trials_on_front": len(state.front)}
     for place, objective in enumerate(state.objectives[1:], start=1):
         best = objective.best(trial.point[place] for trial in state.front)
-        metrics[accepted_name(f"best_{objective.name}")] = best
+        metrics[f"best_{objective.name}"] = best
     return metrics

@@ -23,7 +23,7 @@ from gaudi_tune.plan.places import check_store
 from gaudi_tune.show.trackers.delivery import Sender
 from gaudi_tune.show.trackers.mlflow_runs import LONG_PARAMS, MAX_PARAM, MAX_TRIES
 from gaudi_tune.show.trackers.outbox import Outbox
-from gaudi_tune.show.trackers.records import EXPERIMENT, SWEEP, BeginRun, BeginSweep, LogDocument, LogFiles
+from gaudi_tune.show.trackers.records import EXPERIMENT, SWEEP, BeginRun, BeginSweep, LogFiles
 from tests.helpers.deliveries import TRIALS, check_delivered, deliver, outbox_in, params_of, records_of
 
 BREAK = "CREATE TRIGGER broken BEFORE INSERT ON params BEGIN INSERT INTO a_table_that_is_not_there VALUES (1); END"
@@ -99,8 +99,7 @@ def test_long_parameters_arrive_when_there_is_a_place_for_files_again(
     begin = replace(trial, params={**params_of(0), "prompt": "word " * MAX_PARAM})
     sender = Sender(uri, outbox)
     sender.start()
-    outbox.put(replace(sweep, artifacts=str(files)))
-    outbox.put(LogDocument(run=SWEEP, time_ms=0, name="space.json", content={}))
+    outbox.put(replace(sweep, artifacts=str(files), space={"lr": "1e-05 to 0.1"}))
     wait_until(lambda: not outbox.waiting)
     files.rename(tmp_path / "kept")
     files.write_text("in the way")

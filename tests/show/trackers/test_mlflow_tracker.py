@@ -15,7 +15,7 @@ from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.show.trackers.mlflow_names import numbers_in
+from gaudi_tune.show.trackers.mlflow_names import numbers_in, own_names
 from gaudi_tune.show.trackers.mlflow_tracker import MlflowTracker
 from gaudi_tune.show.trackers.tracker import TRACKERS
 from gaudi_tune.show.trackers.trial_run import PARAM_METRIC_PREFIX
@@ -96,7 +96,8 @@ def test_a_sweep_of_every_outcome(storage: Path) -> None:
     plan = replace(plan, settings={**plan.settings, "width": 8, "scheduler": "cosine"})
     tracker, state = MlflowTracker(plan), state_of(plan)
     report, checkpoint = plan.folder / "report.html", plan.folder / "trial-002" / "checkpoint_000000"
-    report.write_text("drawn")
+    for file in (report, plan.summary_file):
+        file.write_text("written")
     checkpoint.mkdir(parents=True)
     (checkpoint / "epoch.txt").write_text("1")
     happen(tracker, state, SweepBegan())
@@ -338,15 +339,16 @@ def test_a_trial_that_waits_says_so_until_it_goes_on(storage: Path) -> None:
 
 
 def test_every_number_has_a_name_of_its_own() -> None:
-    numbers = numbers_in({"acc@1": 0.5, "acc_1": 0.25, "improved": True, "note": "warm", "steps": 10**400}, {})
-    assert numbers.pop("acc_1_" + f"{zlib.crc32(b'acc@1'):08x}") == 0.5
-    assert numbers == {"acc_1": 0.25, "improved": 1.0}
+    numbers = numbers_in({"acc@1": 0.5, "acc_1": 0.25, "improved": True, "note": "warm", "steps": 10**400})
+    assert numbers == {"acc@1": 0.5, "acc_1": 0.25, "improved": 1.0}
+    assert own_names(numbers, {}) == {
+        "acc_1": "acc_1", "improved": "improved", "acc@1": f"acc_1_{zlib.crc32(b'acc@1'):08x}",
+    }  # fmt: skip
 
 
 def test_a_number_keeps_its_name_from_report_to_report() -> None:
     known_names: dict[str, str] = {}
-    assert numbers_in({"acc@1": 0.1}, known_names) == {"acc_1": 0.1}
-    (other,) = numbers_in({"acc_1": 0.9}, known_names)
-    (third,) = numbers_in({"acc#1": 0.5}, known_names)
+    assert own_names(["acc@1"], known_names) == {"acc@1": "acc_1"}
+    other, third = own_names(["acc_1"], known_names)["acc_1"], own_names(["acc#1"], known_names)["acc#1"]
     assert len({"acc_1", other, third}) == 3
-    assert numbers_in({"acc_1": 0.8, "acc@1": 0.2}, known_names) == {other: 0.8, "acc_1": 0.2}
+    assert own_names(["acc_1", "acc@1"], known_names) == {"acc_1": other, "acc@1": "acc_1"}

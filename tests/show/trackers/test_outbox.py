@@ -17,7 +17,6 @@ from gaudi_tune.show.trackers.records import (
     SWEEP,
     BeginRun,
     BeginSweep,
-    LogDocument,
     LogFiles,
     LogModel,
     Update,
@@ -108,12 +107,11 @@ def test_a_line_that_its_process_had_not_finished_is_cut_off(tmp_path: Path) -> 
 RECORDS_OF_EACH_KIND = [
     BeginSweep(
         run=SWEEP, time_ms=1, name="s", tags={"kind": "sweep"}, params={"lr": "0.1"}, tracking_uri="sqlite:///m.db",
-        experiment="bert", artifacts=None, data="", facts=["3 texts"],
+        experiment="bert", artifacts=None, data="", facts=["3 texts"], space={"lr": "1e-05 to 0.1"},
     ),
     BeginRun(run="001", time_ms=2, name="trial 001", tags={"trial": "001"}, params={}),
     Update(run="001", time_ms=3, step=4, metrics={"loss": math.inf}, tags={"status": "failed"}, status="FAILED"),
     LogFiles(run=SWEEP, time_ms=5, files=["/results/s/report.html"]),
-    LogDocument(run=SWEEP, time_ms=6, name="summary.json", content={"best": None}),
     LogModel(
         run="001", time_ms=7, sweep="s", checkpoint="/results/s/trial-001/checkpoint_000000", loaded_by="a.b:c",
         params={}, metric="score", value=0.5, step=3, register=None,
@@ -142,4 +140,5 @@ def test_a_record_of_another_version_is_skipped_and_both_versions_named(
 def test_a_note_of_what_was_delivered_is_json(tmp_path: Path) -> None:
     delivered(tmp_path / "sweep", 5).close()
     state = json.loads((tmp_path / "sweep" / DELIVERED_FILE).read_text())
-    assert state == {"delivered": (tmp_path / "sweep" / OUTBOX_FILE).stat().st_size, "ids": {"": "a run"}}
+    size = (tmp_path / "sweep" / OUTBOX_FILE).stat().st_size
+    assert state == {"delivered": size, "ids": {"": "a run"}, "names": {"loss": "loss"}}
