@@ -27,30 +27,32 @@ CLOSE, ANSWER = b"c", b"a"
 
 
 class DeliveryProcess:
-    """Delivers an outbox as :class:`Sender` does, but in a process. It ends together with this one.
+    """Has a copy of the fork server deliver an outbox, which ends together with this process.
 
-    If the process ends too early, or does not start, a thread of this process delivers the rest at the end.
+    Where there is no fork server, a thread of this process does it. If the copy ends too early, or does not start, the
+    thread delivers the rest at the end.
     """
 
     def __init__(self, tracking_uri: str, outbox: Outbox) -> None:
         self._uri, self._outbox = tracking_uri, outbox
         self._control: socket.socket | None = None
-        self._fallback: Sender | None = None
+        self._thread = Sender(tracking_uri, outbox)
         self.problem = ""
         """What MLflow never gets, as :attr:`Sender.problem`."""
 
     @property
     def ids(self) -> Mapping[str, str]:
         """The ids in MLflow, as :attr:`Outbox.ids`."""
-        if SWEEP not in self._outbox.ids:
+        if SWEEP not in self._outbox.ids and not self._thread.is_alive():
             self._outbox.load()
         return self._outbox.ids
 
     def start(self) -> None:
-        """Request the process."""
+        """Request the copy, or begin to deliver here."""
         arguments = [__file__, self._uri, str(self._outbox.folder), str(int(self._outbox.reopened))]
-        server = ForkServer.running
-        assert server is not None, "the tracker has looked"
+        if (server := ForkServer.running) is None:
+            self._thread.start()
+            return
         self._control, other_end = socket.socketpair()
         with other_end, suppress(OSError):
             # What it prints goes to the error output: with --json the output is the result alone.
@@ -58,24 +60,24 @@ class DeliveryProcess:
 
     def close(self) -> None:
         """Deliver what is left, as :meth:`Sender.close` does."""
-        assert self._control is not None, "it was started"
-        answer = b""  # as it is if the process has ended
-        with self._control, suppress(OSError):
-            self._control.sendall(CLOSE)
-            while part := self._control.recv(4096):
-                answer += part
-        self._outbox.load()
-        self.problem = answer.removeprefix(ANSWER).decode()
-        if not answer:
-            self._outbox.reopened = True  # the process may have made runs without noting them
-            self._fallback = Sender(self._uri, self._outbox)
-            self._fallback.start()
-            self._fallback.close()
-            self.problem = self._fallback.problem
+        if self._control is not None:
+            answer = b""  # as it is if the copy has ended
+            with self._control, suppress(OSError):
+                self._control.sendall(CLOSE)
+                while part := self._control.recv(4096):
+                    answer += part
+            self._outbox.load()
+            if answer:
+                self.problem = answer.removeprefix(ANSWER).decode()
+                return
+            self._outbox.reopened = True  # the copy may have made runs without noting them
+            self._thread.start()
+        self._thread.close()
+        self.problem = self._thread.problem
 
     def is_alive(self) -> bool:
         """Whether this process still delivers: it has given up, and one delivery has not ended."""
-        return self._fallback is not None and self._fallback.is_alive()
+        return self._thread.is_alive()
 
 
 def main(tracking_uri: str, folder: str, reopened: str) -> None:

@@ -16,10 +16,8 @@ from gaudi_tune.base.files import REPORT_FILE, SUMMARY_FILE
 from gaudi_tune.base.words import format_params
 from gaudi_tune.define.options import HOME, PROJECT_ROOT
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.private.fork_server import ForkServer
 from gaudi_tune.show.confirmation import verdict
 from gaudi_tune.show.trackers import records
-from gaudi_tune.show.trackers.delivery import Sender
 from gaudi_tune.show.trackers.delivery_process import DeliveryProcess
 from gaudi_tune.show.trackers.mlflow_names import numbers_in
 from gaudi_tune.show.trackers.model_line import load_line
@@ -51,7 +49,7 @@ class MlflowTracker:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._outbox: Outbox | None = None  # None before the sweep begins
-        self._sender: Sender | DeliveryProcess | None = None
+        self._delivery: DeliveryProcess | None = None
         self._writer = ThreadPoolExecutor(1, "outbox")
         self._runs: dict[str, TrialRun] = {}  # what the outbox has of each trial, by its number in three digits
         # What this process has told last.
@@ -64,7 +62,7 @@ class MlflowTracker:
         """The address of the sweep's run on MLflow's page; of that page alone until MLflow has the run."""
         uri = self._plan.tracking_uri
         base = uri.rstrip("/") if uri.startswith("http") else "http://127.0.0.1:5000"
-        ids = self._sender.ids if self._sender is not None else {}
+        ids = self._delivery.ids if self._delivery is not None else {}
         return f"{base}/#/experiments/{ids[records.EXPERIMENT]}/runs/{ids[SWEEP]}" if SWEEP in ids else base
 
     @property
@@ -76,9 +74,9 @@ class MlflowTracker:
 
     def load_line(self) -> str | None:
         """Return a line of Python that loads the best trial's model from MLflow; None if MLflow does not have it."""
-        if self._sender is None or self._checkpoint is None:
+        if self._delivery is None or self._checkpoint is None:
             return None
-        return load_line(self._sender.ids, self._checkpoint, self._plan.tracking_uri, self._plan.options.register)
+        return load_line(self._delivery.ids, self._checkpoint, self._plan.tracking_uri, self._plan.options.register)
 
     def show(self, event: events.Event, state: SweepState) -> None:
         """Write the records of an event to the outbox."""
@@ -108,16 +106,16 @@ class MlflowTracker:
         Returns:
             What MLflow never gets, in words; "" if nothing.
         """
-        if self._outbox is None or self._sender is None:
+        if self._outbox is None or self._delivery is None:
             return ""
         self.flush()
-        self._sender.close()
+        self._delivery.close()
         if self._outbox.waiting:
             message = "MLflow at %s accepted nothing for %d s; the rest waits on disk. Deliver it with: %s"
             logger.error(message, self._plan.tracking_uri, GIVE_UP_AFTER_S, self._plan.how_to_resume())
-        if not self._sender.is_alive():
+        if not self._delivery.is_alive():
             self._outbox.close()
-        return self._sender.problem
+        return self._delivery.problem
 
     def flush(self) -> None:
         """Return once the outbox has every record."""
@@ -137,9 +135,8 @@ class MlflowTracker:
         devices = f"{plan.devices.count} {plan.devices.type.kind}: {plan.devices.reason}"
         tags = {"devices": devices, "data": "; ".join(plan.facts), **provenance()}
         self._put(Update(run=SWEEP, time_ms=time_ms, tags=tags, status="RUNNING"))
-        kind = DeliveryProcess if ForkServer.running is not None else Sender
-        self._sender = kind(plan.tracking_uri, self._outbox)
-        self._sender.start()
+        self._delivery = DeliveryProcess(plan.tracking_uri, self._outbox)
+        self._delivery.start()
 
     def _begin_sweep(self, time_ms: int) -> None:
         """Put the records that begin the sweep's run, with its settings and options as parameters."""
