@@ -7,7 +7,6 @@ import itertools
 import json
 import logging
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,7 +61,6 @@ class Outbox:
         self.reopened = self._records.is_file() if reopened is None else reopened
         """Whether an earlier process wrote to the outbox, and may have delivered more than it noted."""
         self._file = self._records.open("ab", buffering=0)
-        self._writing = threading.Lock()
         if reopened is None:  # if an earlier process was killed, its last line may not be whole
             self._file.truncate(self._records.read_bytes().rfind(b"\n") + 1)
         self.load()
@@ -131,12 +129,11 @@ class Outbox:
         return records, end
 
     def put(self, *records: Record) -> None:
-        """Append records, from any thread; a kill leaves all of them or none."""
+        """Append records, from one thread at a time; a kill leaves all of them or none."""
         lines = b"".join(map(to_line, records))
-        with self._writing:
-            while lines:
-                num_bytes = retry_while_disk_is_full(partial(self._file.write, lines), str(self._records))
-                lines = lines[num_bytes:]
+        while lines:
+            num_bytes = retry_while_disk_is_full(partial(self._file.write, lines), str(self._records))
+            lines = lines[num_bytes:]
 
     def read_batch(self) -> list[Record] | None:
         """Return the records of the next lines, at most :data:`MAX_BATCH`; None if there are no more."""
