@@ -30,10 +30,10 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
     "cli": 890,
     "on_ray": 2718,
-    "plan": 1028,
+    "plan": 1026,
     "sweep.policies": 734,
     "sweep.search": 1165,
-    "show": 3319,
+    "show": 3300,
     "sweep.record": 1301,
     "define": 1427,
     "group": 1853,

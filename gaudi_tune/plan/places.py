@@ -14,7 +14,7 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.private.mlflow_schema import VERSION_QUERY, VERSION_TABLE, latest_version
-from gaudi_tune.show.trackers.store import STORE_URI, check_registry, check_tracking, database_file, is_unfinished
+from gaudi_tune.show.trackers.store import STORE_URI, check_registry, check_tracking, database_file
 
 LOCKED_FOR_S = 5.0
 """How long a check waits for a database that another process writes to."""
@@ -64,8 +64,6 @@ def check_store(uri: str, experiment: str) -> None:
     try:
         # Not mode=ro: the first reader after a killed writer must be able to roll its transaction back.
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=LOCKED_FOR_S)) as database:
-            if is_unfinished(database):  # its delivery makes it again
-                return
             tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             versions = database.execute(VERSION_QUERY) if VERSION_TABLE in tables else ()
             version = next((row[0] for row in versions), None)

@@ -10,8 +10,9 @@ import math
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+import uuid
+from collections.abc import Callable
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,9 +25,11 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.process import temporary_environment
 from gaudi_tune.show.trackers.outbox import GIVE_UP_AFTER_S, Outbox
 from gaudi_tune.show.trackers.records import SWEEP, BeginRun, Record, Update
-from gaudi_tune.show.trackers.store import database_file, is_unfinished
+from gaudi_tune.show.trackers.store import database_file
 
 if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
     from gaudi_tune.show.trackers.mlflow_runs import MlflowRuns
 
 logger = logging.getLogger(__name__)
@@ -38,8 +41,6 @@ REST = 2.0
 of a sweep leaves no rest."""
 LOOK_EVERY_S = 0.5
 """Seconds between two looks of the end of a sweep whether everything is delivered."""
-UNTOUCHED_S = 5.0
-"""After so long without a write, a database without an experiment is one whose making was killed, and is made again."""
 WARN_EVERY = 60
 """The number of failed attempts between two warnings."""
 
@@ -56,36 +57,28 @@ class _GivenUpError(Exception):
     """The server has accepted nothing for too long after the end of the sweep."""
 
 
-@contextmanager
-def _opening(uri: str) -> Iterator[None]:
-    """Let one process at a time open a database in a file: two that make its tables at once get in each other's way."""
+def _open(uri: str) -> MlflowClient:
+    """Open a tracking store. A new database in a file gets its name when MLflow has made it, under another: MLflow does
+    not go on with tables that a killed process has made by half."""
+    from mlflow.tracking import MlflowClient
+
     file = database_file(uri)
     if file is None:
-        yield
-        return
-    with FileLock(f"{file}.lock"):
-        while file.exists() and _is_unfinished(file):
-            if time.time() - max(part.stat().st_mtime for part in _files_of(file)) > UNTOUCHED_S:
-                for part in _files_of(file):
-                    part.unlink()
-            else:
-                time.sleep(LOOK_EVERY_S)
-        if not file.exists() and _is_on_local_disk(file):
-            # MLflow commits about five times for a trial. With this journal a commit waits for the disk once, not
-            # three times. It stays in the file, and does not work over a network.
-            with closing(sqlite3.connect(file)) as database:
-                database.execute("PRAGMA journal_mode = WAL")
-        yield
-
-
-def _is_unfinished(file: Path) -> bool:
-    with closing(sqlite3.connect(file)) as database:
-        return is_unfinished(database)
-
-
-def _files_of(file: Path) -> list[Path]:
-    """Return a database's files: itself, and what SQLite has beside it."""
-    return [part for ending in ("", "-wal", "-shm", "-journal") if (part := Path(f"{file}{ending}")).exists()]
+        return MlflowClient(uri)
+    with FileLock(f"{file}.lock"):  # two processes that make its tables at once get in each other's way
+        if not file.exists():
+            for unfinished in file.parent.glob(f"{file.name}.*.partial"):
+                unfinished.unlink()
+            ending = f".{uuid.uuid4().hex}.partial"  # never the same: MLflow keeps what it has opened
+            address, question, query = uri.partition("?")
+            MlflowClient(f"{address}{ending}{question}{query}")
+            Path(f"{file}{ending}").rename(file)
+            if _is_on_local_disk(file):
+                # MLflow commits about five times for a trial. With this journal a commit waits for the disk once, not
+                # three times. It stays in the file, and does not work over a network.
+                with closing(sqlite3.connect(file)) as database:
+                    database.execute("PRAGMA journal_mode = WAL")
+        return MlflowClient(uri)
 
 
 def _is_on_local_disk(file: Path) -> bool:
@@ -105,11 +98,6 @@ class Sender(threading.Thread):
         self._fails_since: float | None = None  # monotonic time
         self.problem = ""
         """What MLflow never gets, because the user's own code failed, in words; "" if nothing."""
-
-    @property
-    def ids(self) -> Mapping[str, str]:
-        """The ids in MLflow, as :attr:`Outbox.ids`."""
-        return self._outbox.ids
 
     def close(self) -> None:
         """Deliver what is left, until the server has accepted nothing for :data:`GIVE_UP_AFTER_S`.
@@ -147,14 +135,11 @@ class Sender(threading.Thread):
 
     def _deliver(self, group: list[Record]) -> None:
         if self._runs is None:
-            from mlflow.tracking import MlflowClient
-
             from gaudi_tune.show.trackers.mlflow_runs import MlflowRuns
 
             self._fails_since = self._fails_since or time.monotonic()  # opening a database may take minutes
             try:
-                with _opening(self._uri):
-                    self._runs = MlflowRuns(MlflowClient(self._uri), self._outbox)
+                self._runs = MlflowRuns(_open(self._uri), self._outbox)
             except Exception as error:  # each kind of store raises its own
                 raise ConnectionError(f"{self._uri} cannot be opened: {error}") from error
             self._fails_since = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -94,14 +93,6 @@ def how_to_open(uri: str) -> str:
 def database_file(uri: str) -> Path | None:
     """Return the file of a tracking store that is a database in a file; None for any other store."""
     return Path(unquote(uri.removeprefix(SQLITE).partition("?")[0])) if uri.startswith(SQLITE) else None
-
-
-def is_unfinished(database: sqlite3.Connection) -> bool:
-    """Whether a database is empty, or lacks MLflow's first experiment, which comes after all tables: MLflow still makes
-    it, or was killed meanwhile and cannot go on."""
-    tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    query = "SELECT 1 FROM experiments"
-    return not tables or ("experiments" in tables and database.execute(query).fetchone() is None)
 
 
 def artifact_folder(uri: str, experiment: str) -> str | None:

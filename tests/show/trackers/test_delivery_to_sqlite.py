@@ -19,7 +19,6 @@ from mlflow.entities import Experiment
 from mlflow.tracking import MlflowClient
 
 from gaudi_tune.base.files import OUTBOX_FILE
-from gaudi_tune.plan.places import check_store
 from gaudi_tune.show.trackers.delivery import Sender
 from gaudi_tune.show.trackers.mlflow_runs import LONG_PARAMS, MAX_PARAM, MAX_TRIES
 from gaudi_tune.show.trackers.outbox import Outbox
@@ -71,23 +70,16 @@ def test_a_store_that_fails_after_it_has_made_a_run_gets_its_parameters_when_it_
     check_delivered(uri, "half")
 
 
-def test_a_database_whose_making_was_killed_is_made_again(
-    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
     """MLflow changes its tables one by one, and does not go on with tables that are changed by half."""
-    half, uri = tmp_path / "half.db", f"sqlite:///{tmp_path / 'half.db'}"
-    half.write_bytes(database.read_bytes())
-    for statement in (
-        "PRAGMA journal_mode = WAL",
-        "DELETE FROM experiments",
-        "DROP TABLE inputs",
-        "UPDATE alembic_version SET version_num = 'ae8bbe7743c9'",
-    ):
-        change(half, statement)
-    check_store(uri, "delivery")
-    monkeypatch.setattr("gaudi_tune.show.trackers.delivery.UNTOUCHED_S", 1.0)
-    assert deliver(uri, outbox_in(tmp_path / "sweep", records_of("half", uri))) == ""
-    check_delivered(uri, "half")
+    file, left = tmp_path / "new.db", tmp_path / "new.db.0.partial"
+    left.write_bytes(b"of a process that was killed")
+    uri = f"sqlite:///{file}"
+    assert deliver(uri, outbox_in(tmp_path / "sweep", records_of("new", uri))) == ""
+    check_delivered(uri, "new")
+    assert {path.name.removeprefix(file.name) for path in tmp_path.glob("new.db*")} <= {"", ".lock", "-wal", "-shm"}
+    with closing(sqlite3.connect(file)) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_long_parameters_arrive_when_there_is_a_place_for_files_again(
