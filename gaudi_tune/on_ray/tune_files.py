@@ -100,9 +100,9 @@ def read_kept_state(
     return state
 
 
-def results_so_far(folder: Path) -> tune.ResultGrid:
-    """Return the results in the log of a sweep; a SweepError if there are none."""
-    return results_of(folder, read_kept_state(folder, lambda parts: None).tune[TRIALS].values())
+def results_so_far(folder: Path, **goal: str) -> tune.ResultGrid:
+    """Return the results in the log of a sweep; a SweepError if there are none. ``goal``: see :func:`results_of`."""
+    return results_of(folder, read_kept_state(folder, lambda parts: None).tune[TRIALS].values(), **goal)
 
 
 def put_back(state: KeptState, folder: Path, retries: int) -> None:

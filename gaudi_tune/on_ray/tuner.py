@@ -229,7 +229,8 @@ class SweepTuner(tune.Tuner):
             return self._tuner.get_results()
         if not self.plan.resumed:
             raise RuntimeError("get_results() has nothing to return before fit()")
-        return results_so_far(self.plan.stored_folder)
+        objective = self.plan.objectives[0]
+        return results_so_far(self.plan.stored_folder, default_metric=objective.name, default_mode=objective.mode)
 
     def _trainable(self) -> Any:
         plan, experiment, options = self.plan, self.plan.experiment, self.plan.options

@@ -119,8 +119,11 @@ def write_state_at_end() -> None:
     _ExperimentCheckpointManager.sync_up_experiment_state = write_state
 
 
-def results_of(folder: Path, trials: Iterable[tuple[str, str]]) -> tune.ResultGrid:
-    """Return the results of the sweep in ``folder``, from the state of trials that a :class:`StateKeeper` was given."""
+def results_of(folder: Path, trials: Iterable[tuple[str, str]], **goal: str) -> tune.ResultGrid:
+    """Return the results of the sweep in ``folder``, from the state of trials that a :class:`StateKeeper` was given.
+
+    ``goal`` has the ``default_metric`` and the ``default_mode`` of the best result.
+    """
     restored = []
     for trial_json, run_json in trials:
         trial = Trial.from_json_state(trial_json, stub=True)
@@ -130,4 +133,4 @@ def results_of(folder: Path, trials: Iterable[tuple[str, str]]) -> tune.ResultGr
         trial.set_storage(storage)
         restored.append(trial)
     # Since the trials are given, the file is not read.
-    return tune.ResultGrid(tune.ExperimentAnalysis(str(folder / "trials.json"), trials=restored))
+    return tune.ResultGrid(tune.ExperimentAnalysis(str(folder / "trials.json"), trials=restored, **goal))

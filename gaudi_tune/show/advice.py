@@ -131,7 +131,8 @@ def next_steps(plan: Plan, state: SweepState, confirmation: Mapping[str, Any] | 
     order = early_order(ranked, state.objective)
     words = order.in_words(plan.budget.unit, plan.rungs) if order is not None else ""
     sentences += [words if "--grace" in words else "", _about_end(plan.name, ranked, state)]
-    is_settled = gain is None or (gain["confidence"] or 0.0) >= CONVINCING  # if not, the verdict says what would tell
+    # If the verdict is open, it says what would tell; and trials that wait can still be continued.
+    is_settled = not state.open_trials and (gain is None or (gain["confidence"] or 0.0) >= CONVINCING)
     if not any(sentences) and is_settled and len(ranked) >= MIN_SEARCHED:
         sentences = [f"nothing seen here asks for another search: gaudi-tune export {plan.name} takes the best away"]
     return [sentence for sentence in sentences if sentence]

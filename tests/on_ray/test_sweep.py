@@ -115,9 +115,7 @@ def test_a_sweep_that_is_over_is_opened_without_a_ray_of_its_own_and_stays_as_it
 ) -> None:
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
     opened = build_tuner(QUADRATIC, resume=folder.name, storage=folder.parent).get_results()
-    assert opened.get_best_result("score", "max", scope="all").config == (
-        results.get_best_result("score", "max", scope="all").config
-    )
+    assert opened.get_best_result(scope="all").config == results.get_best_result(scope="all").config
     assert run(QUADRATIC, SweepOptions(resume=folder.name, storage=folder.parent), ["python", "my.py"]) == 0
     said = capsys.readouterr().out
     assert "\nnothing is left to do (--add-trials N makes the sweep longer)" in said

@@ -105,6 +105,10 @@ def test_nothing_is_left_to_do_only_if_the_winner_surely_beats_the_baseline(
         fed.trial(number, 0.1 + 0.123456 * (number % 4), **X)
     confirmation = {"rivals": [{"trial": 3}], "gain": {"mean": 0.2, "confidence": confidence}}
     assert advice(fed, storage, confirmation) == said
+    fed.begin(6, **X)
+    fed.report(6, 1, 0.1)
+    fed.state.close()
+    assert advice(fed, storage, confirmation) == [], "its trial 6 was interrupted, and can be continued"
 
 
 def test_a_baseline_that_wins_is_named(storage: Any) -> None:
