@@ -120,7 +120,7 @@ class LivePage:
     def update_view(self, state: SweepState) -> None:
         """Make a new view."""
         start, self._has_news = time.monotonic(), False
-        view = SweepView.take(self.plan, state, self._tracker_address(), self.view)
+        view = SweepView.take(self.plan, state, self._tracker_address())
         head, rows = view.head(), {trial.number: trial.row() for trial in view.trials}
         with self._lock:
             self._version += 1

@@ -27,10 +27,6 @@ class ShownTrial(TrialState):
         """The searched hyperparameters with their values in the best report; pbt changes them."""
         return {name: self.best_config[name] for name in self.ranges}
 
-    def has_params(self, config: Mapping[str, Any]) -> bool:
-        """Whether the searched hyperparameters have the same values in ``config``."""
-        return all(config.get(name) == value for name, value in self.params.items())
-
     def row(self) -> dict[str, Any]:
         """Return the trial's row in the page's table."""
         return {

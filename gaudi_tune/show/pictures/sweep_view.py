@@ -64,23 +64,14 @@ class SweepView:
     """Clock time of the snapshot."""
 
     @classmethod
-    def take(cls, plan: Plan, state: SweepState, address: str, earlier: SweepView | None = None) -> SweepView:
-        """Return the view of a sweep as it is now.
-
-        Finding the ranges of a configuration takes most of the time: they are copied from an ``earlier`` view.
-        """
+    def take(cls, plan: Plan, state: SweepState, address: str) -> SweepView:
+        """Return the view of a sweep as it is now."""
         device_time = state.device_time if state.has_ended else state.device_time.frozen_copy()
-        earlier_trials = {trial.number: trial for trial in earlier.trials} if earlier is not None else {}
         trials = []
         for number, trial in sorted(state.trials.items()):
-            earlier_trial = earlier_trials.get(number)
-            if earlier_trial is not None and earlier_trial.has_params(trial.best_config):
-                ranges = earlier_trial.ranges
-            else:
-                place = (trial.confirms or number) - 1
-                ranges = plan.experiment.search_space.draw_with(trial.best_config, place).ranges
+            draw = plan.experiment.search_space.draw_with(trial.best_config, (trial.confirms or number) - 1)
             seconds, curve = sum(device_time.by_trial[number].values()), dict(sorted(trial.curve.items()))
-            trials.append(ShownTrial(**{**vars(trial), "curve": curve}, ranges=ranges, seconds=seconds))
+            trials.append(ShownTrial(**{**vars(trial), "curve": curve}, ranges=draw.ranges, seconds=seconds))
         return cls(
             plan=plan,
             trials=trials,
