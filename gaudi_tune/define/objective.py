@@ -177,16 +177,11 @@ def _check_metric(name: str) -> None:
             f"metric must be the name of one number that the train loop reports, but got {written(name)}; give it as a "
             f"text, such as 'val_loss'"
         )
-    owner = "Ray Tune" if name in names.SET_BY_TUNE else "" if names.is_reported(name) else "the sweep"
-    if owner and not name.startswith(names.HYPERPARAMETERS):
+    if not names.is_reported(name):
+        is_rays = name in names.SET_BY_TUNE or name.startswith(names.HYPERPARAMETERS)
         raise SweepError(
-            f"metric must be a name that {owner} does not set itself, but got {name!r}; report the number under "
-            f"another name, such as 'my_{name}'"
-        )
-    if owner:
-        raise SweepError(
-            f"metric must be a number that the train loop reports, but for Ray Tune {name!r} is a hyperparameter; "
-            f"report the number under another name"
+            f"metric must be a name that {'Ray Tune' if is_rays else 'the sweep'} does not set itself, but got "
+            f"{name!r}; report the number under another name, such as 'my_{name}'"
         )
 
 

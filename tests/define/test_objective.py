@@ -106,7 +106,9 @@ def test_a_name_that_the_sweep_sets_is_no_metric(name: str) -> None:
         Objective(name, "min")
 
 
-@pytest.mark.parametrize(("name", "problem"), [("config/x", "is a hyperparameter"), ("loss\nbest 0.1", "the name of")])
+@pytest.mark.parametrize(
+    ("name", "problem"), [("config/x", "Ray Tune does not set"), ("loss\nbest 0.1", "the name of")]
+)
 def test_a_hyperparameter_or_more_than_a_line_is_no_metric(name: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Objective(name, "min")
