@@ -150,9 +150,9 @@ class SearchSpace:
                 f"the search space's function must return a mapping or None, but returned {written(returned)}; what it "
                 f"asks the trial for need not be returned"
             )
-        constants = {name: plain(value) for name, value in (returned or {}).items()}
-        config = {name: value for name, value in {**constants, **proxy.values}.items() if name not in self.fixed}
-        return Draw(config, proxy.ranges, proxy.study_names, proxy.priors, proxy.values, constants)
+        draw, constants = proxy.draw, {name: plain(value) for name, value in (returned or {}).items()}
+        config = {name: value for name, value in {**constants, **draw.answers}.items() if name not in self.fixed}
+        return draw._replace(config=config, returned=constants)
 
     @property
     def names(self) -> set[str]:

@@ -9,6 +9,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.ranges import multiplied, plain, suggest_in
+from gaudi_tune.define.space_checks import Draw
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -44,14 +45,8 @@ class TrialProxy:
         self._trial, self._fixed, self._factors, self._answers = trial, fixed, factors, answers
         self._requests: dict[str, BaseDistribution] = {}
         """The range in which the function asked for each name."""
-        self.values: dict[str, Any] = {}
-        """The answer for each hyperparameter, also of those that are fixed."""
-        self.ranges: dict[str, BaseDistribution] = {}
-        """The range of each hyperparameter that is not fixed."""
-        self.study_names: dict[str, str] = {}
-        """The name in the study of each hyperparameter that is not fixed."""
-        self.priors: dict[str, Any] = {}
-        """The prior of each hyperparameter that has one."""
+        self.draw = Draw({}, {}, {}, {}, {}, {})
+        """What the function has asked for."""
         self.last_name: str | None = None
         """The name for which the function asked last."""
 
@@ -87,17 +82,17 @@ class TrialProxy:
         if name in self._fixed:
             value = self._fixed[name]
         else:
-            if self.study_names.setdefault(name, study_name) != study_name:
+            if (other := self.draw.study_names.setdefault(name, study_name)) != study_name:
                 raise SweepError(
-                    f"the search space asks for {study_name} and {self.study_names[name]} in one trial, and both are "
-                    f"the same hyperparameter, {name}; give one of them another name after the dot"
+                    f"the search space asks for {study_name} and {other} in one trial, and both are the same "
+                    f"hyperparameter, {name}; give one of them another name after the dot"
                 )
             factor = self._factors.get(study_name, self._factors.get(name, 1))
-            self.ranges[name] = multiplied(name, range_, factor)
+            self.draw.ranges[name] = range_ = multiplied(name, range_, factor)
             if prior is not None:
-                self.priors[name] = plain(prior) if factor == 1 else plain(prior) * factor
-            value = suggest_in(self._trial, self.name_in_trial(study_name), self.ranges[name])
-        self.values[name] = value
+                self.draw.priors[name] = plain(prior) if factor == 1 else plain(prior) * factor
+            value = suggest_in(self._trial, self.name_in_trial(study_name), range_)
+        self.draw.answers[name] = value
         return value
 
     def name_in_trial(self, study_name: str) -> str:
