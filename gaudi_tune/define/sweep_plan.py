@@ -119,11 +119,6 @@ class Plan:
         return self.options.storage.expanduser().resolve() / self.name
 
     @property
-    def storage_text(self) -> str:
-        """The storage as the option ``--storage`` names it."""
-        return self.address or str(self.options.storage)
-
-    @property
     def stored_folder(self) -> Path:
         """The folder that has the sweep so far: before ``fit()``, a copied one is elsewhere."""
         return self.continued_folder or self.folder
@@ -190,12 +185,12 @@ class Plan:
 
     def how_to_resume(self, *, with_more_trials: bool = False) -> str:
         """Return the command that resumes the sweep, or the call of Python if no command began it."""
-        search = self.options.search
+        search, storage = self.options.search, self.address or str(self.options.storage)
         if not self.command:
             argument = f", search={search!r}" if names_module(search) else ""
             argument += ", add_trials=N" if with_more_trials else ""
-            return f"build_tuner(..., resume={self.name!r}, storage={self.storage_text!r}{argument})"
-        line = resume_command(self.command, self.name, search, self.storage_text, self.options.tracking_uri)
+            return f"build_tuner(..., resume={self.name!r}, storage={storage!r}{argument})"
+        line = resume_command(self.command, self.name, search, storage, self.options.tracking_uri)
         return f"{line} --add-trials N" if with_more_trials else line
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import did_you_mean
-from gaudi_tune.define.experiment import Experiment, Recipe, RecipeName
+from gaudi_tune.define.experiment import Experiment, RecipeName
 from gaudi_tune.define.objective import USUAL_MODES, Objective, suggestion, usual_mode
 from gaudi_tune.define.options import SweepOptions, flag
 from gaudi_tune.define.ranges import holds, words_of
@@ -36,8 +36,6 @@ class AppliedOptions(NamedTuple):
     """All objectives of the sweep; the first is the experiment's."""
     recipe: RecipeName | None
     recipe_reason: str
-    recipe_defaults: Recipe
-    """The recipe, which decides what the options leave open."""
     settings: dict[str, Any]
     """What all trials have in common, without their budget."""
     winner: Mapping[str, Any]
@@ -59,14 +57,13 @@ def apply_options(
         SweepError: The options do not fit, or the search space or the baseline does not fit the train loop.
     """
     recipe, reason = choose_recipe(experiment, options, device)
-    recipe_defaults = experiment.recipe(recipe)
     objectives = choose_objectives(experiment, options)
     experiment = replace(experiment, metric=objectives[0].name, mode=objectives[0].mode)
     check_target(experiment, options.target)
     experiment = experiment.for_recipe(recipe, options.workers_per_trial)
     published_batch = experiment.baseline.get("batch_size", 0)
     given_settings, fixed = read_settings(experiment, options)
-    settings = {**recipe_defaults.read_settings(), **given_settings}
+    settings = {**experiment.recipe(recipe).read_settings(), **given_settings}
     if experiment.scale_lr:  # the learning rate of a winner is also meant for the published batch
         settings = {"lr_for_batch": published_batch, **settings}
     if winner is not None:
@@ -84,7 +81,7 @@ def apply_options(
         )
     check_space(experiment)
     experiment = fix_hyperparameters(experiment, fixed)
-    return AppliedOptions(experiment, objectives, recipe, reason, recipe_defaults, settings, winner or {})
+    return AppliedOptions(experiment, objectives, recipe, reason, settings, winner or {})
 
 
 def choose_recipe(experiment: Experiment, options: SweepOptions, device: str) -> tuple[RecipeName | None, str]:

@@ -52,7 +52,7 @@ def decide_plan(
         cluster: The Ray cluster that was joined, in words. None: this machine alone.
         max_concurrent: The most trials that train at a time. None: as many as fit.
     """
-    experiment, recipe = applied.experiment, applied.recipe_defaults
+    experiment, recipe = applied.experiment, applied.experiment.recipe(applied.recipe)
     trials = 1 if options.baseline_only else options.num_samples or recipe.num_samples
     budget = choose_budget(options, recipe.budget)
     confirm, seeds = choose_confirmation(options, recipe, trials)

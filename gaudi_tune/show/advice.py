@@ -125,8 +125,9 @@ def next_steps(plan: Plan, state: SweepState, confirmation: Mapping[str, Any] | 
     gain = confirmed.get("gain")
     winner = state.trials[confirmed["rivals"][0]["trial"]] if confirmed.get("rivals") else ranked[0]
     sentences = [failures, _about_rows(ranked, state), _about_baseline(winner, ranked, state, gain)]
-    sentences += [_about_edge(name, winner, range_) for name, range_ in _ranges_of(space, winner).items()]
-    choices = [name for name, ranges in space.ranges.items() if {*map(type, ranges)} == {CategoricalDistribution}]
+    ranges = space.draw_with(winner.best_config, winner.number - 1).ranges
+    sentences += [_about_edge(name, winner, range_) for name, range_ in ranges.items()]
+    choices = [name for name, kinds in space.ranges.items() if {*map(type, kinds)} == {CategoricalDistribution}]
     sentences += _about_choices(choices, ranked, state)
     order = early_order(ranked, state.objective)
     words = order.in_words(plan.budget.unit, plan.rungs) if order is not None else ""
@@ -190,10 +191,6 @@ def _about_baseline(
         return ""
     again = "" if ranked[0] is state.baseline else ", trained again,"
     return f"the baseline{again} is the best of {len(ranked)} trials: search nearer to it, with more trials, or keep it"
-
-
-def _ranges_of(space: SearchSpace, trial: TrialState) -> Mapping[str, BaseDistribution]:
-    return space.draw_with(trial.best_config, trial.number - 1).ranges
 
 
 def _about_edge(name: str, winner: TrialState, range_: BaseDistribution) -> str:
