@@ -120,7 +120,12 @@ def learning_curves(view: SweepView) -> go.Figure:
     """Return the metric of each trial by epoch or step."""
     figure, unit, trials = go.Figure(), view.plan.budget.unit, _trials_with_values(view)
     for status, group in _by_status(trials):
-        steps, values, numbers = _join_lines(_curve_points(trial) for trial in group)
+        points: list[tuple[Any, ...]] = []
+        for trial in group:  # one line with gaps: hundreds of lines would take plotly seconds, also in a browser
+            # Six digits keep the page small.
+            points += [(step, float(f"{value:.6g}"), trial.number) for step, value in trial.curve.items()]
+            points.append((None, None, None))
+        steps, values, numbers = zip(*points, strict=True)
         figure.add_scatter(
             x=steps,
             y=values,
@@ -135,11 +140,6 @@ def learning_curves(view: SweepView) -> go.Figure:
     _add_marks(figure, trials, lambda trial: next(reversed(trial.curve.items())))
     _leave_out_outliers(figure, [value for trial in trials for value in trial.curve.values()], view.objective)
     return figure.update_layout(xaxis_title=unit, yaxis_title=view.summary["metric"])
-
-
-def _curve_points(trial: ShownTrial) -> list[tuple[int, float, int]]:
-    """Return step, value and trial of each report. Values have six digits, which keeps the page small."""
-    return [(step, float(f"{value:.6g}"), trial.number) for step, value in trial.curve.items()]
 
 
 def slices(view: SweepView) -> go.Figure:
@@ -357,14 +357,3 @@ def _add_points(figure: go.Figure, points: Iterable[tuple[float, float]], name: 
 def _add_line(figure: go.Figure, x: Sequence[Any], y: Sequence[Any], name: str, **style: Any) -> None:
     line = {"color": INK, "width": 1.5, **style}
     figure.add_scatter(x=x, y=y, mode="lines", line=line, name=name, hoverinfo="skip")
-
-
-def _join_lines(lines: Iterable[Iterable[tuple[Any, Any, Any]]]) -> Iterable[tuple[Any, ...]]:
-    """Return x, y and data of one line with gaps between the lines.
-
-    Hundreds of lines would take plotly seconds, in Python and in a browser.
-    """
-    points = []
-    for line in lines:
-        points += [*line, (None, None, None)]
-    return zip(*points, strict=True) if points else ((), (), ())
