@@ -286,7 +286,9 @@ class Experiment:
             experiment = replace(self, space=space, baseline={**self.baseline, **multiplied}, per_worker=())
         space = experiment.search_space
         if experiment.config_class is PlainConfig:
-            values_by_name = _known_values(space, recipe.read_settings())
+            # Values of each setting and hyperparameter, which show their types.
+            values_by_name = {name: [value] for name, value in {**recipe.read_settings(), **space.fixed}.items()}
+            values_by_name |= {name: space.values(name) for name in sorted(space.names)}
             if taken := sorted({*values_by_name} & {*dir(PlainConfig)} - {*PlainConfig.field_names()}):
                 raise SweepError(f"{taken[0]}: this name is a trial's own; give it another, such as my_{taken[0]}")
             experiment = replace(experiment, config_class=PlainConfig.with_fields(values_by_name, space.always))
@@ -356,7 +358,8 @@ class Experiment:
     @property
     def first_params(self) -> Mapping[str, Any]:
         """The hyperparameters and constants of the baseline, or of any proposal if there is no baseline."""
-        return self.search_space.draw_with(self.baseline).config if self.baseline else self.search_space.example
+        space = self.search_space
+        return (space.draw_with(self.baseline) if self.baseline else space.draws[0]).config
 
     @cached_property
     def search_space(self) -> SearchSpace:
@@ -367,13 +370,6 @@ class Experiment:
     def objective(self) -> Objective:
         """The metric and its mode in one value, which also compares values."""
         return Objective.of(self.metric, self.mode)
-
-
-def _known_values(space: SearchSpace, settings: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return values of each setting and hyperparameter of a plain train loop, which show their types."""
-    values = {name: [value] for name, value in {**settings, **space.fixed}.items()}
-    values |= {name: space.values(name) for name in sorted(space.names)}
-    return values
 
 
 def _name_of(train_loop: TrainLoop) -> str:

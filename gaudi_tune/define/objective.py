@@ -125,10 +125,6 @@ class Objective:
         """Return the best of the values, of which there must be at least one."""
         return max(values, key=self.score)
 
-    def worst(self, values: Iterable[float]) -> float:
-        """Return the worst of the values, of which there must be at least one."""
-        return min(values, key=self.score)
-
     @property
     def maximizes(self) -> bool:
         """Whether more is better."""

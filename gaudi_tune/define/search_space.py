@@ -207,11 +207,6 @@ class SearchSpace:
         return list(dict.fromkeys([*choices, *(draw.config[name] for draw in self.draws if name in draw.config)]))
 
     @property
-    def example(self) -> dict[str, Any]:
-        """A random configuration of the space."""
-        return dict(self.draws[0].config)
-
-    @property
     def branches(self) -> bool:
         """Whether what the space asks for depends on earlier answers."""
         return len({frozenset(draw.study_names.values()) for draw in self.draws}) > 1

@@ -77,7 +77,7 @@ def test_few_graphs_are_compiled_for_many_trials(experiment: Experiment) -> None
     for workers in (1, 8):
         full = experiment.for_recipe("full", workers)
         settings = {**full.recipes["full"].settings(), **full.recipes["full"].budget.settings(), "compile": True}
-        config = full.config_class.from_dict({**settings, **full.search_space.example})
+        config = full.config_class.from_dict({**settings, **full.search_space.draws[0].config})
         draws = full.search_space.random_draws(GRAPH_DRAWS)
         graphs = count_graphs(config, draws, DEVICE_TYPES["hpu"], workers)
         assert not graphs.continuous

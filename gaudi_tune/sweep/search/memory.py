@@ -60,7 +60,7 @@ def _reject(study: optuna.Study, proposal: FrozenTrial, objectives: Sequence[Obj
         study.tell(proposal.number, state=StudyState.FAIL)
         return
     columns = zip(*points, strict=True)
-    worst = [objective.worst(values) for objective, values in zip(objectives, columns, strict=True)]
+    worst = [min(values, key=objective.score) for objective, values in zip(objectives, columns, strict=True)]
     study.tell(proposal.number, worst)
 
 

@@ -145,7 +145,7 @@ def test_one_that_begins_again_while_it_was_to_move_is_asked_again(plan: Plan) -
 
 
 def test_a_budget_in_seconds_and_a_ray_of_others_rule_growth_out(plan: Plan) -> None:
-    config = GrowingConfig.from_dict({**plan.settings, **plan.experiment.search_space.example})
+    config = GrowingConfig.from_dict({**plan.settings, **plan.experiment.search_space.draws[0].config})
 
     def growth(budget: Budget, **options: Any) -> int | str:
         return choose_growth(config, SweepOptions(**options), budget, plan.devices)
@@ -162,7 +162,7 @@ def test_a_plan_says_whether_its_trials_grow(plan: Plan) -> None:
 
 
 def test_on_several_nodes_no_trial_grows(plan: Plan) -> None:
-    config = GrowingConfig.from_dict({**plan.settings, **plan.experiment.search_space.example})
+    config = GrowingConfig.from_dict({**plan.settings, **plan.experiment.search_space.draws[0].config})
     nodes = Devices(DEVICE_TYPES["hpu"], (8, 8), "for a test")
     assert choose_growth(config, SweepOptions(), plan.budget, nodes) == 1
     with pytest.raises(SweepError, match="--grow on: trials grow only within one node, and the sweep has 2 nodes"):
