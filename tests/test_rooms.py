@@ -37,7 +37,7 @@ BUDGETS = {
     "sweep.record": 1301,
     "define": 1408,
     "group": 1853,
-    "integrations": 154,
+    "integrations": 165,
     "data": 1745,
     "storage": 438,
     "recipes": 1228,

@@ -47,11 +47,13 @@ class ReportCallback(TrainerCallback):
     _training = _shards = False
 
     def __init__(self, trainer: Trainer | None = None) -> None:
-        """Make the callback of any Trainer; one that uses ``deepspeed`` has to be named, since its engine saves.
+        """Make the callback of any Trainer. One that uses ``deepspeed`` has to be named, since its engine saves; and
+        one whose ``eval_dataset`` has several by name, since all of them make one report.
 
         ``trainer.add_callback(ReportCallback(trainer))`` adds it.
         """
         self._trainer = trainer
+        self._evaluated: dict[str, float] = {}
 
     def on_init_end(self, args: TrainingArguments, *_: Any, **parts: Any) -> None:
         """Refuse a Trainer whose sharded model cannot be saved.
@@ -61,10 +63,7 @@ class ReportCallback(TrainerCallback):
                 sharding, since accelerate does not shard on CPUs.
         """
         if args.deepspeed and self._trainer is None:
-            raise ValueError(
-                "ReportCallback must have its Trainer with deepspeed, whose engine saves, but got none; make the "
-                "Trainer first, and call trainer.add_callback(ReportCallback(trainer))"
-            )
+            raise _without_trainer("with deepspeed, whose engine saves")
         self._shards = bool(args.world_size > 1 and args.fsdp)
         if self._shards and AcceleratorState().distributed_type != DistributedType.FSDP:
             raise ValueError(
@@ -89,12 +88,27 @@ class ReportCallback(TrainerCallback):
         """Report, and return when the trial may continue."""
         if not self._training or not state.global_step:
             return
+        self._evaluated |= metrics
+        datasets = self._trainer.eval_dataset if self._trainer is not None else None
+        if isinstance(datasets, dict):
+            if f"eval_{list(datasets)[-1]}_runtime" not in metrics:
+                return  # the Trainer goes on to the next one
+        elif any(name.startswith("eval_") and name.endswith("_runtime") for name in metrics.keys() - {"eval_runtime"}):
+            raise _without_trainer("with several datasets to evaluate, which make one report")
+        metrics, self._evaluated = self._evaluated, {}
         progress = {names.EPOCH: state.epoch or 0.0, names.STEP: state.global_step}
         monitored = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
         engine = self._trainer.model_wrapped if self._trainer is not None and args.deepspeed else None
         parts |= {"device": args.device.type, "shards": self._shards or engine is not None, "engine": engine}
         save = partial(_save, model, parts, state, metrics.get(monitored))
         report({**metrics, **progress}, save=Sharded(save) if parts["shards"] else save)
+
+
+def _without_trainer(where: str) -> ValueError:
+    return ValueError(
+        f"ReportCallback must have its Trainer {where}, but got none; make the Trainer first, and call "
+        f"trainer.add_callback(ReportCallback(trainer))"
+    )
 
 
 def checkpoint_folder() -> str | None:

@@ -50,8 +50,12 @@ def hugging_face(config: dict[str, Any]) -> None:
             save_strategy="no", bf16=config.get("bf16", False), report_to="none", disable_tqdm=True, use_cpu=True,
             gradient_accumulation_steps=config.get("accumulate", 1), **config.get("schedule", {}),
         )  # fmt: skip
-        callbacks = [hf.ReportCallback()]
-        trainer = Trainer(model=model, args=arguments, train_dataset=data, eval_dataset=data, callbacks=callbacks)
+        several = {"first": data[:8], "rest": data[8:]} if config.get("several") else None
+        callbacks = [] if several else [hf.ReportCallback()]
+        evaluated: Any = several or data
+        trainer = Trainer(model=model, args=arguments, train_dataset=data, eval_dataset=evaluated, callbacks=callbacks)
+        if several:
+            trainer.add_callback(hf.ReportCallback(trainer))
         trainer.train(resume_from_checkpoint=hf.checkpoint_folder())
         trainer.evaluate()
 

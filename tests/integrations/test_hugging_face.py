@@ -48,6 +48,11 @@ def test_the_first_steps_of_a_long_epoch_are_not_epoch_0(tmp_path: Path, caplog:
     metrics = {"eval_loss": 1.0}
     callback.on_evaluate(arguments, state, TrainerControl(), metrics=metrics, model=torch.nn.Linear(1, 1))
     assert "'epoch': 0.0003, 'step': 30" in caplog.text
+    metrics = {"eval_first_loss": 1.0, "eval_first_runtime": 0.1}
+    with pytest.raises(
+        ValueError, match=r"with several datasets .* call trainer.add_callback\(ReportCallback\(trainer"
+    ):
+        callback.on_evaluate(arguments, state, TrainerControl(), metrics=metrics, model=torch.nn.Linear(1, 1))
 
 
 SHARDED = """

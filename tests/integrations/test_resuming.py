@@ -30,6 +30,16 @@ def test_hugging_face(tmp_path: Path) -> None:
     assert BertForSequenceClassification.from_pretrained(tmp_path / "checkpoint").config.vocab_size == 11
 
 
+def test_hugging_face_with_several_datasets_to_evaluate_makes_one_report_of_all(tmp_path: Path) -> None:
+    losses = []
+    for several in (False, True):
+        fresh_start(0)
+        reports = reports_of(hugging_face, {"lr": 1e-2, "epochs": 3, "log": str(tmp_path), "several": several})
+        parts = [("eval_first_loss", 8), ("eval_rest_loss", 24)] if several else [("eval_loss", 32)]
+        losses.append([sum(report[name] * rows for name, rows in parts) / 32 for report in reports])
+    assert losses[1] == pytest.approx(losses[0], abs=1e-6)
+
+
 WAITS: dict[str, Any] = {"patience": 1, "threshold": 1e9, "threshold_mode": "abs"}
 """Any epoch is as bad as the one before."""
 
