@@ -63,8 +63,6 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         self._writing: Future[None] | None = None
         """What is being written, or was written last."""
         self._is_behind = False  # what was given last could not even be made a record
-        self._undo: Callable[[], None] = lambda: None
-        """Makes the changes that are being written count as changes again."""
         self._has_tune_files = resumed  # put where Tune looks for them, and removed once it has read them
         self._pace, self._record_time = Paced(KEPT_SHARE, (0.0, KEPT_EVERY_S)), -math.inf
         self._has_checkpoint = False  # which the log does not have
@@ -90,7 +88,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         """Have what has changed since the last call appended to the log. The arguments are of Tune's part of it, see
         :func:`~gaudi_tune.private.tune_state.state_in`."""
         self._settle()
-        everything = self._log.needs_whole_state
+        everything = self._log.needs_whole_state  # also where the disk did not take the last record
         changed = [
             trial_id for trial_id, state in trials.items() if everything or self._logged_trials.get(trial_id) != state
         ]
@@ -100,9 +98,10 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         except OSError as error:
             logger.warning(WRITE_WARNING, error)
             return
-        parts = {"tune": tune_part, **self.snapshot(None if everything else self._state.changed)}
-        record = pack(parts)
-        self._forget_changes(trials)
+        record = pack({"tune": tune_part, **self.snapshot(None if everything else self._state.changed)})
+        self._logged_trials = dict(trials)
+        self._state.changed.clear()
+        self._proposer.record.unlogged.clear()
         self._writing = self._thread.submit(self._write, record)
         self._is_behind = False
 
@@ -112,26 +111,13 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         self._study_file.write(self._proposer.study)
 
     def _settle(self) -> None:
-        """Wait for the last record. If the disk did not take it, what has changed is written with the next one."""
+        """Wait for the last record."""
         if self._writing is None:
             return
         try:
             self._writing.result()
         except OSError as error:  # the next attempt may find space
             logger.warning(WRITE_WARNING, error)
-            self._undo()
-
-    def _forget_changes(self, trials: Mapping[str, tuple[str, str]]) -> None:
-        logged, changed, unlogged = self._logged_trials, set(self._state.changed), set(self._proposer.record.unlogged)
-
-        def undo() -> None:
-            self._logged_trials = logged
-            self._state.changed |= changed
-            self._proposer.record.unlogged |= unlogged
-
-        self._undo, self._logged_trials = undo, dict(trials)
-        self._state.changed.clear()
-        self._proposer.record.unlogged.clear()
 
     def snapshot(self, numbers: Set[int] | None = None) -> dict[str, Any]:
         """Return the parts of the state that are not Tune's, with the trials of these numbers, or with all if None."""

@@ -36,8 +36,8 @@ class StateLog:
 
     The first record of this process has the whole state, and replaces the log that was there. Each later one has what
     has changed, until as much has been appended as the whole state takes, and :data:`MAX_GROWTH` besides: then the log
-    is rewritten. A record is on disk when :meth:`append` returns. A record that was cut off, by a crash or a full disk,
-    is ignored.
+    is rewritten. So it is after an error, such as that of a full disk. A record is on disk when :meth:`append` returns.
+    A record that was cut off, by a crash or a full disk, is ignored.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -54,22 +54,20 @@ class StateLog:
         """Write a record that :func:`pack` made.
 
         Raises:
-            OSError: The disk does not take it. The log is as it was before.
+            OSError: The disk does not take it. The log counts as it was before, and the next record begins another.
         """
         if self.needs_whole_state:
             with atomic_write(self._path) as partial:
                 partial.write_bytes(record)
             self._size = self._first_size = len(record)
             return
-        size, self._size = self._size, 0  # if the log is gone, opening it fails, and the next record begins another
+        size, self._size = self._size, 0  # until the record is there: the log may be gone, or the disk full
         with self._path.open("r+b") as file:
-            self._size = size
             file.seek(size)
-            file.truncate()  # removes the beginning of a record that a full disk cut off
             file.write(record)
             file.flush()
             os.fsync(file.fileno())  # the machine may crash
-        self._size += len(record)
+        self._size = size + len(record)
 
 
 def pack(parts: Mapping[str, Mapping[str, Any]]) -> bytes:

@@ -103,7 +103,7 @@ def test_a_record_that_was_cut_off_anywhere_counts_for_nothing(tmp_path: Path) -
             read_log(tmp_path)
 
 
-def test_a_record_cut_off_by_a_full_disk_gives_way_to_the_next(tmp_path: Path) -> None:
+def test_after_a_record_cut_off_by_a_full_disk_the_next_has_the_whole_state(tmp_path: Path) -> None:
     log = StateLog(tmp_path)
     log.append(packed(1, {1: "running"}))
     size = (tmp_path / STATE_LOG).stat().st_size
@@ -111,8 +111,9 @@ def test_a_record_cut_off_by_a_full_disk_gives_way_to_the_next(tmp_path: Path) -
         log.append(packed(2, {1: "finished"}))
     assert (tmp_path / STATE_LOG).stat().st_size == size + 20
     assert read_log(tmp_path) == record(1, {1: "running"})
-    log.append(packed(3, {2: "running"}))
-    assert read_log(tmp_path)["sweep"] == {"at": 3, "trials": {1: "running", 2: "running"}}
+    assert log.needs_whole_state
+    log.append(packed(3, {1: "finished", 2: "running"}))
+    assert read_log(tmp_path) == record(3, {1: "finished", 2: "running"})
 
 
 def test_another_process_begins_again_and_loses_nothing_if_the_disk_is_full(tmp_path: Path) -> None:
