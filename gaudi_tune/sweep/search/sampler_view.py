@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -66,32 +67,27 @@ class SamplerView:
             objectives: The objectives that the study's values are of.
         """
         self._study, self._objectives = study, objectives
-        self._values = np.empty((0, len(objectives)))
-        """The best point of each trial, NaN where it has none; (trials, objectives)."""
         self._scores = np.empty((0, len(objectives)))
-        """The scores of these points, more being better."""
+        """The scores of the best point of each trial, NaN where it has none; (trials, objectives)."""
         self._trials: list[FrozenTrial] = []
         """The trials of the study as they were at the last :meth:`update`."""
         self._shown: list[FrozenTrial] = []
         """The same trials as the sampler sees them."""
-        self._unfinished: set[int] = set()
-        self._hopeless: dict[int, list[float]] = {}
+        self._hopeless: dict[int, Sequence[float]] = {}
         """Trials that get the worst values of all, with the values that each was shown with last."""
         self.out_of_memory: set[int] = set()
         """Trials that did not fit into the device's memory, at the last :meth:`update`."""
 
     def update(self) -> None:
         """Take what has changed in the study, in which a trial that has ended no longer changes."""
-        trials = self._study.get_trials(deepcopy=False)
-        new = range(len(self._trials), len(trials))
-        no_values = np.full((len(new), len(self._objectives)), math.nan)
-        self._values = np.append(self._values, no_values, axis=0)
-        self._scores = np.append(self._scores, no_values, axis=0)
-        self._trials += trials[new.start :]
-        self._shown += trials[new.start :]
-        changed = [number for number in self._unfinished if self._trials[number] is not trials[number]]
-        for number in [*changed, *new]:
-            self._take(number, trials[number])
+        trials, n_known = self._study.get_trials(deepcopy=False), len(self._trials)
+        no_scores = np.full((len(trials) - n_known, len(self._objectives)), math.nan)
+        self._scores = np.append(self._scores, no_scores, axis=0)
+        self._trials += trials[n_known:]
+        self._shown += trials[n_known:]
+        for number, trial in enumerate(trials):
+            if number >= n_known or trial is not self._trials[number]:
+                self._take(number, trial)
 
     def study_for(
         self, sampler: BaseSampler, running: int | None = None, limits: TrialLimits | None = None
@@ -105,10 +101,8 @@ class SamplerView:
         """
         self.update()
         scores = self._scores.copy()
-        worst_scores = worst_values = [math.nan] * len(self._objectives)
-        if np.isfinite(scores).any():
-            worst_cells = np.nanargmin(scores, axis=0), range(len(self._objectives))
-            worst_scores, worst_values = scores[worst_cells].tolist(), self._values[worst_cells].tolist()
+        worst_scores = np.fmin.reduce(scores, axis=0, initial=math.nan).tolist()
+        worst_values = scores_of(self._objectives, worst_scores)  # of a score, that is the value
         for number, shown_values in self._hopeless.items():
             scores[number] = worst_scores
             if shown_values != worst_values:
@@ -131,23 +125,20 @@ class SamplerView:
         valued = np.flatnonzero(has_value)
         best, rest = np.split(valued[in_order(scores[valued].tolist())], [limits.best])
         sampled = np.random.default_rng(len(scores)).choice(rest, limits.sampled, replace=False)
-        running = [number for number in np.flatnonzero(~has_value).tolist() if number in self._unfinished]
+        rest = np.flatnonzero(~has_value).tolist()
+        running = [number for number in rest if not self._trials[number].state.is_finished()]
         return sorted([*best.tolist(), *sampled.tolist(), *running])
 
     def _take(self, number: int, trial: FrozenTrial) -> None:
         """Take a new trial, or the new state of one."""
         point = [] if trial.state == TrialState.FAIL else best_point(trial, self._objectives)
         values = point or [math.nan] * len(self._objectives)
-        self._values[number], self._scores[number] = values, scores_of(self._objectives, values)
+        self._scores[number] = scores_of(self._objectives, values)
         self._trials[number], self._shown[number] = trial, _as_shown(trial, values)
-        if trial.state.is_finished():
-            self._unfinished.discard(number)
-        else:
-            self._unfinished.add(number)
         if ran_out_of_memory(trial):
             self.out_of_memory.add(number)
         if _failed_with(trial, *OF_THE_CONFIGURATION):
-            self._hopeless[number] = []
+            self._hopeless[number] = ()
 
 
 def best_report(trial: FrozenTrial, objective: Objective) -> tuple[int, float] | None:
@@ -184,22 +175,13 @@ def _as_shown(trial: FrozenTrial, values: Sequence[float] = (math.nan,)) -> Froz
     has_values = not math.isnan(values[0])
     # A trial that somebody put in the queue of the study must not wait here, too: it would be returned as a proposal.
     state = TrialState.RUNNING if trial.state == TrialState.RUNNING else TrialState.FAIL
-    system_attributes: dict[str, Any] = trial.system_attrs
+    shown = copy(trial)
+    shown.state, shown.values = (TrialState.COMPLETE, [*map(float, values)]) if has_values else (state, None)
+    shown.datetime_start = shown.datetime_complete = trial.datetime_start or datetime.now()
+    shown.user_attrs = {key: value for key, value in trial.user_attrs.items() if key == ATTR_SECONDS}
     if not trial.state.is_finished():
         constraints = trial.user_attrs.get(ATTR_CONSTRAINTS, {})
-        system_attributes = {**system_attributes, **internals.constraint_attributes(constraints)}
-    start = trial.datetime_start or datetime.now()
-    return FrozenTrial(
-        number=trial.number,
-        trial_id=trial.number,
-        state=TrialState.COMPLETE if has_values else state,
-        value=None,
-        values=[float(value) for value in values] if has_values else None,
-        datetime_start=start,
-        datetime_complete=start,
-        params=trial.params,
-        distributions=trial.distributions,
-        user_attrs={key: value for key, value in trial.user_attrs.items() if key == ATTR_SECONDS},
-        system_attrs=system_attributes,
-        intermediate_values={} if trial.state == TrialState.FAIL else trial.intermediate_values,
-    )
+        shown.system_attrs = {**trial.system_attrs, **internals.constraint_attributes(constraints)}
+    if trial.state == TrialState.FAIL:
+        shown.intermediate_values = {}
+    return shown

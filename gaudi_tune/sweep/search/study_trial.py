@@ -108,23 +108,13 @@ def with_results(trial: FrozenTrial, results: TrialState, objectives: Sequence[O
         values = [float(value) for value in results.point]
     elif state == StudyState.PRUNED and len(objectives) == 1:
         values = [curve[max(curve)]]  # as Optuna does
-    system_attributes = dict(trial.system_attrs)
+    told = copy(trial)
+    told.state, told.values, told.intermediate_values, told.user_attrs = state, values, curve, user_attributes
+    told.datetime_start = trial.datetime_start or datetime.now()
     if state.is_finished():
-        system_attributes |= internals.constraint_attributes(results.constraints)
-    return FrozenTrial(
-        number=trial.number,
-        trial_id=trial.number,
-        state=state,
-        value=None,
-        values=values,
-        datetime_start=trial.datetime_start or datetime.now(),
-        datetime_complete=datetime.now() if state.is_finished() else None,
-        params=trial.params,
-        distributions=trial.distributions,
-        user_attrs=user_attributes,
-        system_attrs=system_attributes,
-        intermediate_values=curve,
-    )
+        told.datetime_complete = datetime.now()
+        told.system_attrs = {**trial.system_attrs, **internals.constraint_attributes(results.constraints)}
+    return told
 
 
 def as_interrupted(trial: FrozenTrial) -> FrozenTrial:
