@@ -25,7 +25,7 @@ from gaudi_tune.group.report_check import check_metrics
 from gaudi_tune.group.worker import TrialStopped
 from gaudi_tune.plan.planner import make_proposer
 from gaudi_tune.private.ray_train import answered_by, one_worker
-from gaudi_tune.training.checkpoint import seal
+from gaudi_tune.training.checkpoint import Seal, seal
 from gaudi_tune.training.fresh_start import fresh_start
 from gaudi_tune.training.session import get_checkpoint, open_session, report
 
@@ -54,7 +54,7 @@ class _OneReport:
             folder = self.folder / "checkpoint_000001"
             folder.mkdir(parents=True)
             save(folder)
-            seal(folder, report=1)
+            seal(folder, Seal(1))
             self.saved = folder
         raise TrialStopped({"do": "stop"})
 

@@ -39,7 +39,7 @@ from gaudi_tune.group.trainer import WorkerGroupSpec
 from gaudi_tune.group.worker_group import WorkerGroup
 from gaudi_tune.private import surfaces
 from gaudi_tune.private.ray_tune import Saved, name_checkpoint, set_iteration
-from gaudi_tune.training.checkpoint import last_whole_checkpoint, seal
+from gaudi_tune.training.checkpoint import Seal, last_whole_checkpoint, seal
 from gaudi_tune.training.notice import drop_between, last_between
 
 logger = logging.getLogger(__name__)
@@ -51,35 +51,6 @@ class WarmTrainable(tune.Trainable):
     One report of the train loop is one Tune result. Between two results the workers wait, so a trial that is stopped
     has not trained a step too many, and a checkpoint is written only when Tune asks for one.
     """
-
-    _started: bool
-    """Whether the workers have begun the trial."""
-    _losses: int
-    """How often the trial has lost its workers since this actor has had it."""
-    _checkpoint: str | None
-    """Folder of the trial's last checkpoint, None before the first."""
-    _saved_at: int
-    """Iteration at which the last checkpoint was written."""
-    _saved_behind: int
-    """How many reports earlier the loop had written what that checkpoint has."""
-    _behind: int
-    """How many reports earlier the loop had written what a checkpoint would have now."""
-    _progress: float
-    """The epoch or step that the loop has reported last; 0 if it reports none."""
-    _written_progress: int
-    """The epoch or step of the report that came with what a checkpoint would have now; likewise."""
-    _written_metrics: Mapping[str, Any]
-    """What that report had; empty if another process had it."""
-    _trained_s: float
-    """Seconds that the trial has trained, without starts, compilations and what was lost with workers."""
-    _from_0: bool
-    """Whether the loop counts epochs or steps from 0. Its first report shows it, and checkpoints keep it."""
-    _place: Place
-    """What the trial trains on."""
-    _workers_used: bool
-    """Whether the trial's workers had begun other trials before."""
-    _next_place: Place | None
-    """The place to which the trial moves after its next checkpoint; None if it stays."""
 
     def setup(
         self,
@@ -109,6 +80,37 @@ class WarmTrainable(tune.Trainable):
         self.group: WorkerGroup | None = None
         self._new_workers = NewWorkers()
         self._begin(config)
+
+    def _begin(self, config: dict[str, Any]) -> None:
+        self.trial_config = config
+        self._started = False
+        """Whether the workers have begun the trial."""
+        self._losses = 0
+        """How often the trial has lost its workers since this actor has had it."""
+        self._checkpoint: str | None = None
+        """Folder of the trial's last checkpoint, None before the first."""
+        self._saved_at = 0
+        """Iteration at which the last checkpoint was written."""
+        self._saved_behind = 0
+        """How many reports earlier the loop had written what that checkpoint has."""
+        self._behind = 0
+        """How many reports earlier the loop had written what a checkpoint would have now."""
+        self._progress = 0.0
+        """The epoch or step that the loop has reported last; 0 if it reports none."""
+        self._written_progress = 0
+        """The epoch or step of the report that came with what a checkpoint would have now; likewise."""
+        self._written_metrics: Mapping[str, Any] = {}
+        """What that report had; empty if another process had it."""
+        self._trained_s = 0.0
+        """Seconds that the trial has trained, without starts, compilations and what was lost with workers."""
+        self._from_0 = False
+        """Whether the loop counts epochs or steps from 0. Its first report shows it, and checkpoints keep it."""
+        self._place = self._usual_place
+        """What the trial trains on."""
+        self._workers_used = False
+        """Whether the trial's workers had begun other trials before."""
+        self._next_place: Place | None = None
+        """The place to which the trial moves after its next checkpoint; None if it stays."""
 
     def step(self) -> dict[str, Any]:
         """Let the trial train to its next report, and return that.
@@ -342,8 +344,7 @@ class WarmTrainable(tune.Trainable):
         """Have rank 0 write the state of the trial."""
         assert self.group is not None, "Tune saves a trial after its first step"
         self.group.save(checkpoint_dir)
-        counts = {"behind": self._behind, "progress": self._written_progress}
-        seal(Path(checkpoint_dir), self.iteration, from_0=self._from_0, **counts)
+        seal(Path(checkpoint_dir), Seal(self.iteration, self._from_0, self._behind, self._written_progress))
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:
         """Start the trial from a checkpoint at its next step; reports that Tune already has are not repeated."""
@@ -372,13 +373,6 @@ class WarmTrainable(tune.Trainable):
             self.group.exit()
             self.group = None
             drop_copies(Path(self.folder), self.trial_name)
-
-    def _begin(self, config: dict[str, Any]) -> None:
-        self.trial_config, self._checkpoint, self._losses, self._trained_s = config, None, 0, 0.0
-        self._started = self._workers_used = self._from_0 = False
-        self._saved_at = self._saved_behind = self._behind = self._written_progress = 0
-        self._progress, self._written_metrics = 0, {}
-        self._place, self._next_place = self._usual_place, None
 
 
 def warm_trainable(**parameters: Any) -> type[WarmTrainable]:

@@ -98,16 +98,15 @@ class Seal(NamedTuple):
     """Epochs or steps that what the checkpoint has had trained; 0 if its loop reports none."""
 
 
-def seal(directory: Path, report: int, *, from_0: bool = False, behind: int = 0, progress: int = 0) -> None:
-    """Mark a checkpoint as whole (see :class:`Seal`).
+def seal(directory: Path, mark: Seal) -> None:
+    """Mark a checkpoint as whole.
 
     If the directory has a seal already, which a loop may have copied from elsewhere, it is replaced.
     """
     seal_file = directory / SEAL_FILE
     files = [file for file in directory.rglob("*") if file.is_file() and file != seal_file]
     sizes = {str(file.relative_to(directory)): file.stat().st_size for file in files}
-    mark = {"report": report, "from_0": from_0, "behind": behind, "progress": progress, "sizes": sizes}
-    seal_file.write_text(json.dumps(mark))
+    seal_file.write_text(json.dumps({**mark._asdict(), "sizes": sizes}))
 
 
 def last_whole_checkpoint(checkpoint: Path, report: int) -> tuple[Path | None, Seal]:
@@ -125,24 +124,17 @@ def last_whole_checkpoint(checkpoint: Path, report: int) -> tuple[Path | None, S
     preferred = read_seal(checkpoint)
     if preferred.report:
         return checkpoint, preferred
-    candidates: list[tuple[Seal, Path]] = []
-    for directory in checkpoint.parent.glob(_CHECKPOINT_FOLDERS):
-        candidate = read_seal(directory)
-        if 0 < candidate.report <= report:
-            candidates.append((candidate, directory))
-    if not candidates:
-        return None, Seal(0)
-    latest, directory = max(candidates)
+    candidates = [(read_seal(directory), directory) for directory in checkpoint.parent.glob(_CHECKPOINT_FOLDERS)]
+    whole = [(mark, directory) for mark, directory in candidates if 0 < mark.report <= report]
+    latest, directory = max(whole, default=(Seal(0), None))
     return directory, latest
 
 
 def read_seal(directory: Path) -> Seal:
     """Return the seal of a checkpoint; an empty seal if the checkpoint is not whole."""
     try:
-        sealed = json.loads((directory / SEAL_FILE).read_text())
-        if all((directory / name).stat().st_size == size for name, size in sealed["sizes"].items()):
-            progress = int(sealed.get("progress", 0))
-            return Seal(int(sealed["report"]), bool(sealed["from_0"]), int(sealed.get("behind", 0)), progress)
-        return Seal(0)
-    except (OSError, ValueError, LookupError):
+        mark = json.loads((directory / SEAL_FILE).read_text())
+        is_whole = all((directory / name).stat().st_size == size for name, size in mark.pop("sizes").items())
+        return Seal(**mark) if is_whole else Seal(0)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # torn, or something else of this name
         return Seal(0)

@@ -258,7 +258,7 @@ def test_a_checkpoint_that_is_gone_or_torn_is_passed_over(trainable: Any, trial_
     for report, checkpoint in enumerate(checkpoints, start=1):
         checkpoint.mkdir(parents=True)
         (checkpoint / "state").write_text("whole")
-        seal(checkpoint, report)
+        seal(checkpoint, Seal(report))
     known = SimpleNamespace(checkpoint=tune.Checkpoint(str(checkpoints[1])), metrics={TRAINING_ITERATION: 2})
     shutil.rmtree(checkpoints[1])
     trainable.restore(known)

@@ -17,7 +17,7 @@ from gaudi_tune.storage import owner as owner_module
 from gaudi_tune.storage.mirror import Mirror
 from gaudi_tune.storage.owner import Owner, owner_in
 from gaudi_tune.storage.remote import Remote, here
-from gaudi_tune.training.checkpoint import seal
+from gaudi_tune.training.checkpoint import Seal, seal
 from tests.helpers.object_store import BUCKET, ObjectStore
 
 WITHIN_S = 60.0
@@ -65,7 +65,7 @@ def checkpoint(folder: Path, place: str, report: int, size: int = 1000) -> Path:
     written = folder / place
     written.mkdir(parents=True)
     (written / "state.pt").write_bytes(os.urandom(size))
-    seal(written, report)
+    seal(written, Seal(report))
     return written
 
 

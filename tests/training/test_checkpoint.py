@@ -39,16 +39,16 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
 def test_a_checkpoint_that_is_sealed_again_is_whole(tmp_path: Path) -> None:
     """After a try that found the disk full, or where a loop copies an earlier checkpoint with its seal."""
     write_state(tmp_path, {"epoch": 1})
-    seal(tmp_path, 1)
+    seal(tmp_path, Seal(1))
     write_state(tmp_path, {"epoch": 1000})
-    seal(tmp_path, 1000, from_0=True)
+    seal(tmp_path, Seal(1000, from_0=True))
     assert last_whole_checkpoint(tmp_path, 1000) == (tmp_path, Seal(1000, from_0=True))
 
 
 def test_a_checkpoint_that_was_written_again_with_a_later_report_has_that_one(tmp_path: Path) -> None:
     write_state(tmp_path, {"epoch": 3})
-    seal(tmp_path, 3)
-    seal(tmp_path, 4, behind=1)
+    seal(tmp_path, Seal(3))
+    seal(tmp_path, Seal(4, behind=1))
     assert last_whole_checkpoint(tmp_path, 3) == (tmp_path, Seal(4, behind=1))
 
 
@@ -57,7 +57,7 @@ def test_the_last_whole_checkpoint_of_a_trial_counts(tmp_path: Path) -> None:
         directory = tmp_path / f"checkpoint_{number:06d}"
         directory.mkdir()
         write_state(directory, {"epoch": report})
-        seal(directory, report)
+        seal(directory, Seal(report))
     first, second, third = sorted(tmp_path.iterdir())
     assert last_whole_checkpoint(third, 6) == (third, Seal(6))
     assert last_whole_checkpoint(second, 4) == (second, Seal(4))  # and not one of which Tune knows nothing

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ray import tune
 
-from gaudi_tune.training.checkpoint import seal
+from gaudi_tune.training.checkpoint import Seal, seal
 from gaudi_tune.training.class_loop import ClassLoop
 from tests.helpers.sessions import reports_of
 
@@ -76,7 +76,7 @@ def test_a_class_trains_step_by_step_and_goes_on_with_other_hyperparameters(
         (2.0, 0, False),
         (4.0, 1, True),
     ]
-    seal(saved, report=1)
+    seal(saved, Seal(1))
     reports = reports_of(loop, {"lr": 1.0}, start_from=saved, folder=folder)
     assert [(report["value"], report["steps_before"]) for report in reports] == [(3.0, 1), (4.0, 2)]
     assert [json.loads(line) for line in (folder / "notes").read_text().splitlines()] == [
