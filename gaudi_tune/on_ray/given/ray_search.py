@@ -98,9 +98,8 @@ class RayVariants(Source):
     """
 
     def __init__(self, generator: BasicVariantGenerator, space: Mapping[str, Any], samples: int, seed: int) -> None:
-        self._count = 0
         self._variants = partial(variants, generator, tune_entries(space), samples, seed)
-        self._rest = self._variants()
+        self.restore({"made": 0})
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str:
         """Return the next configuration, or ``Searcher.FINISHED`` if there is no more."""
@@ -117,9 +116,7 @@ class RayVariants(Source):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take what :meth:`save` returned."""
         self._count = state["made"]
-        self._rest = self._variants()
-        for _ in islice(self._rest, self._count):
-            pass
+        self._rest = islice(self._variants(), self._count, None)
 
 
 def count_proposals(generator: BasicVariantGenerator, space: Mapping[str, Any], samples: int) -> int:

@@ -35,21 +35,18 @@ def read_resources(word: str, resources: Any) -> dict[str, Any]:
     A whole device is usual, so it needs no option. Nor do cores besides a device, or several: a worker computes with
     one thread, and Ray does not hold its loader processes to the cores that it books.
     """
-    argument = f"{word}={written(resources)}"
-    instead = "give trials_per_device=N for N trials on each device, or workers_per_trial=N for N devices each"
     bundles = getattr(resources, "bundles", [resources])
-    if len(bundles) != 1 or not isinstance(bundles[0], Mapping):
-        raise SweepError(f"{argument}: a trial books one part of a device, such as {{'gpu': 0.5}}; {instead}")
-    amounts = {name.upper(): float(amount) for name, amount in bundles[0].items()}
-    if strange_names := amounts.keys() - KINDS:
-        raise SweepError(
-            f"{argument}: a sweep books cpu, gpu or hpu, and not {', '.join(strange_names).lower()}; leave it out"
-        )
+    is_mapping = len(bundles) == 1 and isinstance(bundles[0], Mapping)
+    amounts = {name.upper(): float(amount) for name, amount in bundles[0].items()} if is_mapping else {}
     cores = min(amounts.pop("CPU", 1.0), 1.0)
-    devices = {KINDS[name]: amount for name, amount in amounts.items() if amount} or {"cpu": cores}
+    devices = {name: amount for name, amount in amounts.items() if amount} or {"CPU": cores}
     kind, amount = next(iter(devices.items()))
-    if len(devices) > 1 or amount > 1:
-        raise SweepError(f"{argument}: a worker has one device; {instead}")
+    if not is_mapping or amounts.keys() - KINDS or len(devices) > 1 or amount > 1:
+        raise SweepError(
+            f"{word}={written(resources)}: a trial books one device, as cpu, gpu or hpu, or a part of one, such as "
+            f"{{'gpu': 0.5}}; give trials_per_device=N for N trials on each device, or workers_per_trial=N for N "
+            f"devices each, and leave out what else it books"
+        )
     if amount in (0, 1):
         return {}
-    return {"device": kind, "trials_per_device": int(1 / amount + 1e-6)}  # 1 / (1 / 49) is a little below 49
+    return {"device": KINDS[kind], "trials_per_device": int(1 / amount + 1e-6)}  # 1 / (1 / 49) is a little below 49

@@ -195,7 +195,7 @@ def test_a_train_function_or_a_class_with_its_param_space_is_an_experiment(stora
         (
             tune.with_resources(lambda config: None, {"gpu": 2}),
             {"param_space": {}},
-            "'GPU': 2.0.*: a worker has one device",
+            "'GPU': 2.0.*: a trial books one device",
         ),
         (
             quadratic,
