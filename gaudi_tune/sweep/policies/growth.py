@@ -48,10 +48,6 @@ class _TrialGrowth:
     """The devices to which it moves at its next checkpoint."""
     failed_moves: int = 0
     """How often it was to move and its next report came from the old devices."""
-    is_wide: bool = False
-    """Whether it has more devices than it began with."""
-    max_width: int | None = None
-    """The most devices that its configuration allows; None until somebody asks."""
     measured_width: int = 0
     """How many devices it had when ``report_seconds`` was measured."""
     slow_reports: int = 0
@@ -77,7 +73,8 @@ class Growth:
     @property
     def has_grown(self) -> bool:
         """Whether a trial may have more devices than it began with."""
-        return any(growth.is_wide or growth.destination is not None for growth in self._trials.values())
+        running = self._state.running if self.has_ever_grown else []
+        return any(self.is_moving(trial.number) or self.width_of(trial) > self._usual_width for trial in running)
 
     def width_of(self, trial: TrialState) -> int:
         """Return how many devices a trial has; 0 while it is starting."""
@@ -108,8 +105,6 @@ class Growth:
         if growth.destination is not None and growth.destination.workers != width:
             growth.failed_moves += 1
         growth.destination = None
-        growth.is_wide = width > self._usual_width
-
         untrained_seconds = sum(float(metrics.get(name, 0.0)) for name in names.NOT_TRAINED)
         has_new_workers = names.START_SECONDS in metrics
         if has_new_workers and metrics.get(names.DEVICES) not in self._groups_seen:
@@ -138,7 +133,6 @@ class Growth:
         state, growth, width = self._state, self._trials[trial.number], self.width_of(trial)
         if growth.failed_moves == MAX_FAILED_MOVES or state.ending is not None:
             return None
-        self._forget_idle_trials()
         widths = {running.number: self._coming_width(running) for running in state.running}
         new_width = self._choose_width(trial, widths, state.to_begin + promoted)
         if new_width > width and not all(widths.values()):
@@ -156,17 +150,6 @@ class Growth:
             settings = config.settings_of_wider(self._plan.devices.type, self._usual_width, new_width)
         growth.destination, self.has_ever_grown = Place(new_width, numbers, settings), True
         return growth.destination
-
-    def _forget_idle_trials(self) -> None:
-        """Drop ended trials, and what is no longer true of trials that wait: they have no devices."""
-        open_trials, growths = self._state.open_trials, self._trials
-        self._trials = defaultdict(
-            _TrialGrowth, {number: growths[number] for number in open_trials if number in growths}
-        )
-        for trial in open_trials.values():
-            if trial.status != "running" and trial.number in self._trials:
-                self._trials[trial.number].destination = None
-                self._trials[trial.number].is_wide = False
 
     def _coming_width(self, trial: TrialState) -> int:
         """Return how many devices a trial has or is moving to, whichever is more; 0 while it is starting."""
@@ -223,16 +206,14 @@ class Growth:
 
     def _max_width(self, trial: TrialState) -> int:
         """Return the most devices to which a trial may grow; 0 if it confirms, or has failed to move too often."""
-        growth = self._trials[trial.number]
-        if growth.failed_moves == MAX_FAILED_MOVES or trial.confirms:  # confirmations are compared with one another
+        has_failed = self._trials[trial.number].failed_moves == MAX_FAILED_MOVES
+        if has_failed or trial.confirms:  # confirmations are compared with one another
             return 0
-        if growth.max_width is None:
-            try:
-                answer = max_devices(self._config_of(trial), self._plan.devices, self._plan.options)
-            except ValueError:  # an unknown hyperparameter, which a plain train loop may still accept
-                answer = self._usual_width
-            growth.max_width = answer if isinstance(answer, int) else self._usual_width
-        return int(min(growth.max_width, self._useful_width))
+        try:
+            answer = max_devices(self._config_of(trial), self._plan.devices, self._plan.options)
+        except ValueError:  # an unknown hyperparameter, which a plain train loop may still accept
+            return self._usual_width
+        return int(min(answer if isinstance(answer, int) else self._usual_width, self._useful_width))
 
     def _config_of(self, trial: TrialState) -> TrialConfig:
         return self._plan.experiment.config_class.from_dict({**self._plan.settings, **trial.config})
