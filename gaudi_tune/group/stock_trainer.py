@@ -6,7 +6,6 @@ Its workers are Ray's own, and the trial actor cannot call them. So each has its
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,16 +21,12 @@ from gaudi_tune.group.mailbox import Mailbox, MailboxActor
 from gaudi_tune.group.trainer import WorkerGroupSpec
 
 
-def make_mailboxes(spec: WorkerGroupSpec) -> list[Any]:
-    """Start a mailbox for each worker of a group, by rank."""
-    return [ray.remote(num_cpus=0)(MailboxActor).remote() for _ in range(spec.num_workers)]
-
-
-def stock_trainer(spec: WorkerGroupSpec, name: str, mailboxes: Sequence[Any]) -> TorchTrainer:
-    """Return the TorchTrainer of a group whose workers have these mailboxes."""
+def stock_trainer(spec: WorkerGroupSpec, name: str) -> tuple[TorchTrainer, list[Any]]:
+    """Return the TorchTrainer of a group, and the mailboxes of its workers, by rank, which are started."""
     arguments = spec.for_trainer(name)
-    arguments["train_loop_config"]["mailboxes"] = list(mailboxes)
-    return TorchTrainer(_serve_trials, torch_config=DeviceTorchConfig(device=spec.device), **arguments)
+    mailboxes = [ray.remote(num_cpus=0)(MailboxActor).remote() for _ in range(spec.num_workers)]
+    arguments["train_loop_config"]["mailboxes"] = mailboxes
+    return TorchTrainer(_serve_trials, torch_config=DeviceTorchConfig(device=spec.device), **arguments), mailboxes
 
 
 def _serve_trials(config: dict[str, Any]) -> None:

@@ -334,10 +334,9 @@ class WorkerGroup:
             from gaudi_tune.private.ray_train_torch import Hooks
 
             return lean_trainer(spec, name, Hooks(self._have_devices.set, self._take_workers, self._leaving))
-        from gaudi_tune.group.stock_trainer import make_mailboxes, stock_trainer
+        from gaudi_tune.group.stock_trainer import stock_trainer
 
-        mailboxes = make_mailboxes(spec)
-        trainer = stock_trainer(spec, name, mailboxes)
+        trainer, mailboxes = stock_trainer(spec, name)
         self._have_devices.set()
         self._take_workers(mailboxes)
         return trainer

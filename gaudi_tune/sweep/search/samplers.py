@@ -55,7 +55,7 @@ def make_sampler(search: str, seed: int) -> BaseSampler:
     class_name = SAMPLERS.get(name.lower(), name)
     make = _import(search, name) if names_module(search) else _find_class(class_name)
     if make is None:
-        class_names = sorted(filter(_needs_at_most_a_seed, optuna.samplers.__all__))
+        class_names = [name for name in sorted(optuna.samplers.__all__) if _find_class(name) is not None]
         raise SweepError(
             f"--search {search}: no such sampler{did_you_mean(name, [*SAMPLERS, *class_names])}; take "
             f"{', '.join(SAMPLERS)}, one of {', '.join(class_names)}, or one of a module (my_samplers.mine); "
@@ -143,7 +143,8 @@ def _find_class(class_name: str) -> Any:
     if class_name == "GaussianProcessSampler":
         return GaussianProcessSampler
     candidate = getattr(optuna.samplers, class_name, None)
-    return candidate if isinstance(candidate, type) and issubclass(candidate, BaseSampler) else None
+    is_sampler = isinstance(candidate, type) and issubclass(candidate, BaseSampler)
+    return candidate if is_sampler and not inspect.isabstract(candidate) else None
 
 
 def _import(search: str, name: str) -> Any:
@@ -155,10 +156,3 @@ def _import(search: str, name: str) -> Any:
             f"--search {search}: cannot be imported ({users_error(error)}); give MODULE.FUNCTION of a module that "
             f"Python finds here"
         ) from error
-
-
-def _needs_at_most_a_seed(name: str) -> bool:
-    if not name.endswith("Sampler") or name.startswith("Base"):
-        return False
-    parameters = inspect.signature(getattr(optuna.samplers, name)).parameters
-    return "seed" in parameters and all(p.default is not p.empty for p in parameters.values())
