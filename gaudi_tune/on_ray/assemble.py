@@ -12,7 +12,7 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.announcer import Announcer
 from gaudi_tune.on_ray.checkpoint_cleanup import CheckpointCleanup
 from gaudi_tune.on_ray.conclusion import Conclusion
-from gaudi_tune.on_ray.ending import EarlyEnd, SearchErrors
+from gaudi_tune.on_ray.ending import EarlyEnd
 from gaudi_tune.on_ray.given.ray_scheduler import RayScheduler, ray_scheduler_of
 from gaudi_tune.on_ray.given.ray_search import source_of
 from gaudi_tune.on_ray.given.user_callback import UserCallback
@@ -47,11 +47,10 @@ def assemble(plan: Plan, trackers: Sequence[Tracker]) -> SweepRun:
     # The record, and what shows it.
     state = _make_state(plan)
     announcer = Announcer(state, trackers)
-    early_end = EarlyEnd(state, announcer.tell)
+    early_end = EarlyEnd(state, objects, announcer.tell)
 
     # What proposes the trials. Steering comes before the searcher, which ends the search through it.
-    search_errors = SearchErrors(objects, early_end.ask)
-    proposer = make_proposer(plan, search_errors.take)
+    proposer = make_proposer(plan, early_end.take_search_error)
     steering = Steering(plan, state, proposer, announcer.tell)
 
     # What decides about them. The scheduler comes before the searcher, which asks it how many trials wait.
@@ -72,7 +71,7 @@ def assemble(plan: Plan, trackers: Sequence[Tracker]) -> SweepRun:
         source=source_of(plan),
         count_waiting=scheduler.count_waiting,
         end_search=steering.end_search,
-        on_error=search_errors.take,
+        on_error=early_end.take_search_error,
     )
 
     # What is kept, and how the sweep ends: the summary needs all of the above.
@@ -94,7 +93,6 @@ def assemble(plan: Plan, trackers: Sequence[Tracker]) -> SweepRun:
         state=state,
         announcer=announcer,
         early_end=early_end,
-        search_errors=search_errors,
         steering=steering,
         growth=growth,
         stopping=stopping,

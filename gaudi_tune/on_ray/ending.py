@@ -22,12 +22,14 @@ class EarlyEnd:
     From the moment it is asked, the record has a reason to end (``state.ending``), and nothing new is proposed.
     """
 
-    def __init__(self, state: SweepState, tell: Callable[[Event], None]) -> None:
-        """Prepare only."""
-        self._state, self._tell = state, tell
+    def __init__(self, state: SweepState, objects: GivenObjects, tell: Callable[[Event], None]) -> None:
+        """Prepare only. ``objects`` are what the user gave for the search, among others."""
+        self._state, self._objects, self._tell = state, objects, tell
         self.signals = Signals()
         self.interrupted = False
         """Whether Tune was interrupted."""
+        self.search_error: SweepError | None = None
+        """The error of what the user gave for the search, which the sweep raises at its end; None if there was none."""
         self._request_time = math.inf  # monotonic time
 
     def ask(self, ending: Ending | None) -> None:
@@ -43,6 +45,18 @@ class EarlyEnd:
             combined = current._replace(at_once=True) if ending.status == 0 else ending
             if combined != current:
                 self._tell(SweepEnding(ending=combined))
+
+    def take_search_error(self, error: BaseException) -> None:
+        """End the sweep in good order for an error of the user's sampler, searcher or space; raise any other."""
+        word = "sampler" if self._objects.search_alg is None else "search_alg"
+        given = getattr(self._objects, word)
+        if given is None and not place_of(error):
+            raise error
+        name = "the function of the search space" if given is None else f"{word}={type(given).__name__}"
+        why = f"{name} failed: {users_error(error)}; correct it and resume the sweep, which has lost nothing"
+        self.search_error = SweepError(why)
+        self.search_error.__cause__ = error
+        self.ask(Ending(why, status=1))
 
     def check_signals(self) -> None:
         """End the sweep if a signal asks for it, and at once if the sweep is ending already.
@@ -82,28 +96,3 @@ class EarlyEnd:
         """Whether a trial has written a checkpoint since the end was asked for, or has nothing to save."""
         trial = self._state.trials[number]
         return trial.safe_since >= self._request_time or (bool(trial.metrics) and trial.to_save is None)
-
-
-class SearchErrors:
-    """Takes an error of what the user gave for the search. The sweep ends in good order, and raises it at its end."""
-
-    def __init__(self, objects: GivenObjects, end_sweep: Callable[[Ending], object]) -> None:
-        """Begin without an error."""
-        self._objects, self._end_sweep = objects, end_sweep
-        self.error: SweepError | None = None
-        """The error that has ended the sweep; None if there was none."""
-
-    def take(self, error: BaseException) -> None:
-        """End the sweep for an error of the user's sampler, search algorithm or space, and raise any other."""
-        for word, item in (("search_alg", self._objects.search_alg), ("sampler", self._objects.sampler)):
-            if item is not None:
-                name = f"{word}={type(item).__name__}"
-                break
-        else:
-            if not place_of(error):
-                raise error
-            name = "the function of the search space"
-        why = f"{name} failed: {users_error(error)}; correct it and resume the sweep, which has lost nothing"
-        self.error = SweepError(why)
-        self.error.__cause__ = error
-        self._end_sweep(Ending(why, status=1))

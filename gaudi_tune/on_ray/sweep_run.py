@@ -38,7 +38,7 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.announcer import Announcer
 from gaudi_tune.on_ray.checkpoint_cleanup import CheckpointCleanup
 from gaudi_tune.on_ray.conclusion import Conclusion
-from gaudi_tune.on_ray.ending import EarlyEnd, SearchErrors
+from gaudi_tune.on_ray.ending import EarlyEnd
 from gaudi_tune.on_ray.given.user_callback import UserCallback
 from gaudi_tune.on_ray.given.user_stop import UserStop
 from gaudi_tune.on_ray.leaving import Leaving
@@ -79,7 +79,6 @@ class SweepRun(KeptInProcess, tune.Callback):
     announcer: Announcer
     """Shows events to views and trackers."""
     early_end: EarlyEnd
-    search_errors: SearchErrors
     steering: Steering
     """Takes requests of people, from any thread."""
     growth: Growth

@@ -202,8 +202,8 @@ class SweepTuner(tune.Tuner):
                 self._tuner = tune.Tuner.restore(str(self.plan.folder), trainable, resume_unfinished=True)
         with ray_tune.quick_trial_starts():
             results = self._tuner.fit()
-        if self.run.search_errors.error is not None and not self.plan.command:  # which prints it as an error
-            raise self.run.search_errors.error
+        if self.run.early_end.search_error is not None and not self.plan.command:  # which prints it as an error
+            raise self.run.early_end.search_error
         return results
 
     def check_resume(self) -> SweepState:
