@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from gaudi_tune.base.errors import errors_are_logged
 from gaudi_tune.show.trackers.tracker import Tracker, in_words
@@ -28,16 +28,15 @@ class Announcer:
 
     def show(self, event: Event) -> None:
         """Show an event that the state has applied already."""
-        self._call_views(lambda view: view.show(event, self.state))
+        for view in [*self.views, *self.trackers]:  # in this order: a tracker sends the last report when it is drawn
+            with errors_are_logged(PROBLEM):
+                view.show(event, self.state)
 
     def tick(self) -> None:
         """Let each view and tracker do what is due."""
-        self._call_views(lambda view: view.tick(self.state))
-
-    def _call_views(self, act: Callable[[View], object]) -> None:
-        for view in [*self.views, *self.trackers]:  # in this order: a tracker sends the last report when it is drawn
+        for view in [*self.views, *self.trackers]:
             with errors_are_logged(PROBLEM):
-                act(view)
+                view.tick(self.state)
 
     def tracker_address(self) -> str:
         """Return where a person finds the sweep in its first tracker; "" if it has no tracker."""

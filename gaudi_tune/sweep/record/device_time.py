@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gaudi_tune.base import names
@@ -49,6 +49,24 @@ class Interval:
     ended: float
 
 
+@dataclass
+class _Held:
+    """The devices that a trial has."""
+
+    counted_until: float
+    """The moment until which its seconds are counted."""
+    names: str = ""
+    """The devices, as its reports name them."""
+    intervals: list[Interval] = field(default_factory=list)
+    """An interval for each; none before its first report, which says which devices they are."""
+
+    def count_until(self, moment: float) -> None:
+        """Have the seconds counted until a moment."""
+        self.counted_until = moment
+        for interval in self.intervals:
+            interval.ended = moment
+
+
 class DeviceTime:
     """Counts the seconds of every device, by trial and by kind, while a sweep runs."""
 
@@ -70,10 +88,7 @@ class DeviceTime:
         self.by_trial: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
         """The seconds of a trial by kind, on each of its devices."""
         self.intervals: list[Interval] = []
-        self._open_intervals: dict[int, list[Interval]] = {}  # of trials that have their devices, by trial
-        self._counted_until: dict[int, float] = {}  # by trial
-        self._yet_to_report: set[int] = set()  # trials that have got devices, and nobody knows which
-        self._device_names: dict[int, str] = {}  # the devices of running trials, as reports name them
+        self._held: dict[int, _Held] = {}  # by trial
         self._last_intervals: dict[str, Interval] = {}  # by device
         self._addresses: dict[str, str] = {}  # of nodes, by Ray's id
 
@@ -84,25 +99,21 @@ class DeviceTime:
 
     def started(self, trial: int) -> None:
         """Note that a trial has got devices; its first report says which."""
-        self._open_intervals.pop(trial, None)
-        self._counted_until[trial] = time.monotonic()
-        self._yet_to_report.add(trial)
+        self._held[trial] = _Held(time.monotonic())
 
     def reported(self, trial: int, metrics: Mapping[str, Any], *, is_repeat: bool = False) -> None:
         """Count the time since the trial's last report. The training for a repeated report counts as lost."""
-        self._yet_to_report.discard(trial)
-        counted_until = self._counted_until.get(trial, self.began)
+        held = self._held.setdefault(trial, _Held(self.began))
         reported_at = time.monotonic()
-        ordered_at = reported_at - metrics.get(names.STEP_SECONDS, reported_at - counted_until)
+        ordered_at = reported_at - metrics.get(names.STEP_SECONDS, reported_at - held.counted_until)
         devices = metrics.get(names.DEVICES, "")
         for kind, seconds in seconds_of(metrics, reported_at - ordered_at).items():
             counts_as_lost = is_repeat and kind in (TRAINING, EVALUATING)
             self.by_trial[trial][LOST if counts_as_lost else kind] += seconds
-        if trial in self._open_intervals:
-            self.by_trial[trial][WAITING] += max(0.0, ordered_at - counted_until)
-        if trial not in self._open_intervals or self._device_names[trial] != devices:
-            self._open_intervals.pop(trial, None)
-            self._device_names[trial] = devices
+        if held.intervals:
+            self.by_trial[trial][WAITING] += max(0.0, ordered_at - held.counted_until)
+        if not held.intervals or held.names != devices:
+            held.intervals, held.names = [], devices
             trained_from = ordered_at + metrics.get(names.LOST_SECONDS, 0.0) + metrics.get(names.START_SECONDS, 0.0)
             lanes = self._lanes_of(devices, ordered_at)
             for lane in lanes:
@@ -110,45 +121,43 @@ class DeviceTime:
                 freed_at = self._last_intervals[lane].ended if lane in self._last_intervals else ordered_at
                 start = max(ordered_at, freed_at)
                 self._last_intervals[lane] = Interval(lane, trial, start, trained_from, reported_at)
-            self._open_intervals[trial] = [self._last_intervals[lane] for lane in lanes]
-            self.intervals += self._open_intervals[trial]
-        self._count_until(trial, reported_at)
+            held.intervals = [self._last_intervals[lane] for lane in lanes]
+            self.intervals += held.intervals
+        held.count_until(reported_at)
 
     def is_yet_to_report(self, trial: int) -> bool:
         """Whether a trial has devices, and has not reported since it got them."""
-        return trial in self._yet_to_report
+        return trial in self._held and not self._held[trial].intervals
 
     def uncounted_seconds(self, trial: int) -> float:
         """Return how long ago a trial reported, or got its devices; 0 if it has none."""
-        has_devices = trial in self._open_intervals or trial in self._yet_to_report
-        return time.monotonic() - self._counted_until[trial] if has_devices else 0.0
+        return time.monotonic() - self._held[trial].counted_until if trial in self._held else 0.0
 
     def paused(self, trial: int) -> None:
         """Note that a trial gives its devices to another."""
-        self._open_intervals.pop(trial, None)
-        self._yet_to_report.discard(trial)
+        self._held.pop(trial, None)
 
     def leave(self, trial: int, kind: str) -> None:
         """Count the time since the last report as ``kind``, unless the trial has left its devices or never had any.
 
         A trial that ends before its first report had devices that were free. Which ones is known only on a single node.
         """
-        if trial in self._yet_to_report and len(self._devices.nodes) == 1:
-            start = self._counted_until[trial]
+        held, moment = self._held.pop(trial, None), time.monotonic()
+        if held is None:
+            return
+        if not held.intervals and len(self._devices.nodes) == 1:
+            start = held.counted_until
             lanes = self._free_lanes(self._width, start)
-            self._open_intervals[trial] = [Interval(lane, trial, start, time.monotonic(), start) for lane in lanes]
-            self._last_intervals.update((interval.device, interval) for interval in self._open_intervals[trial])
-            self.intervals += self._open_intervals[trial]
-        self._yet_to_report.discard(trial)
-        if trial in self._open_intervals:
-            moment = time.monotonic()
-            self.by_trial[trial][kind] += moment - self._counted_until[trial]
-            self._count_until(trial, moment)
-            del self._open_intervals[trial]
+            held.intervals = [Interval(lane, trial, start, moment, start) for lane in lanes]
+            self._last_intervals.update((interval.device, interval) for interval in held.intervals)
+            self.intervals += held.intervals
+        if held.intervals:
+            self.by_trial[trial][kind] += moment - held.counted_until
+            held.count_until(moment)
 
     def devices_of(self, trial: int) -> list[tuple[str, str]]:
         """Return node and number of each device that a trial has reported from since it got its devices."""
-        devices = self._device_names[trial].split() if trial in self._open_intervals else []
+        devices = self._held[trial].names.split() if trial in self._held else []
         return [(node, index) for node, _, index in (device.rpartition(":") for device in devices)]
 
     def end(self) -> None:
@@ -227,11 +236,6 @@ class DeviceTime:
         seconds_by_device = self.by_device().values()
         return {kind: sum(kinds[kind] for kinds in seconds_by_device) / self._trials_per_device for kind in KINDS}
 
-    def _count_until(self, trial: int, moment: float) -> None:
-        self._counted_until[trial] = moment
-        for interval in self._open_intervals.get(trial, ()):
-            interval.ended = moment
-
     def _lanes_of(self, devices: str, start: float) -> list[str]:
         """Return the names of a trial's devices; if they have no numbers (CPUs), those of free ones."""
         named = [device for device in devices.split() if not device.endswith(":")]
@@ -256,7 +260,7 @@ class DeviceTime:
 
     def _free_among(self, lanes: Sequence[str], start: float) -> list[str]:
         """Return those of the lanes that no trial has at the moment ``start``, the most likely one first."""
-        busy = {interval.device for intervals in self._open_intervals.values() for interval in intervals}
+        busy = {interval.device for held in self._held.values() for interval in held.intervals}
         freed_at = {
             lane: self._last_intervals[lane].ended if lane in self._last_intervals else self.began for lane in lanes
         }
