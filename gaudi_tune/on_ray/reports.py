@@ -142,7 +142,9 @@ class Reports:
 
     def _judge_starting_over(self, scheduler: SweepScheduler) -> None:
         """Warn once, or end a sweep that cannot do without, when a train loop does not begin with its checkpoint."""
-        if self._warned_of_starting_over or self._saved_before():
+        # One that has not saved in this process may have in one that was killed.
+        saved_before = not self._loop_saves and any(trial.checkpoints for trial in self._state.trials.values())
+        if self._warned_of_starting_over or saved_before:
             return
         self._warned_of_starting_over = True
         if self._loop_saves:
@@ -159,10 +161,6 @@ class Reports:
         pauses = "weak trials end and do not wait, and " if scheduler.policy.pauses else ""
         model = "" if self._loop_saves else "no model is kept, "
         logger.warning("%s: %s%sa trial that is interrupted begins again. %s", problem, model, pauses, fix.capitalize())
-
-    def _saved_before(self) -> bool:
-        """Whether the loop has not saved in this process, and did in one that was killed."""
-        return not self._loop_saves and any(trial.checkpoints for trial in self._state.trials.values())
 
     def _explain_new_workers(self, number: int, reason: str) -> None:
         """Say once for each reason why a trial has begun on new workers."""

@@ -110,10 +110,11 @@ def put_back(state: KeptState, folder: Path, retries: int) -> None:
     for name in FILES:
         for old_file in folder.glob(name.format("*")):
             old_file.unlink()
-    trials = [
-        (json.dumps({**trial, "max_failures": retries}), run_metadata)
-        for trial, (_, run_metadata) in zip(state.trials, state.tune[TRIALS].values(), strict=True)
-    ]
+    trials = []
+    for trial, (_, run_metadata) in zip(state.trials, state.tune[TRIALS].values(), strict=True):
+        trials.append((json.dumps({**trial, "max_failures": retries}), run_metadata))
+        last_result = json.loads(run_metadata).get("last_result") or {}
+        _cut_results(folder / trial_name(number_in(trial["experiment_tag"])) / EXPR_RESULT_FILE, last_result)
     controller = {**json.loads(state.tune[CONTROLLER]), "trial_data": trials}
     for decisions in DECISIONS:
         controller.get("runner_data", {}).pop(decisions, None)
@@ -129,9 +130,6 @@ def put_back(state: KeptState, folder: Path, retries: int) -> None:
     for name, content in files.items():
         (folder / name.format(PUT_BACK)).write_bytes(content)
     _set_aside_later_trials(folder, state.numbers)
-    for trial, (_, run_metadata) in zip(state.trials, state.tune[TRIALS].values(), strict=True):
-        last_result = json.loads(run_metadata).get("last_result") or {}
-        _cut_results(folder / trial_name(number_in(trial["experiment_tag"])) / EXPR_RESULT_FILE, last_result)
 
 
 def _cut_results(file: Path, last_result: Mapping[str, Any]) -> None:

@@ -21,16 +21,10 @@ def goal_of(alg: TrialScheduler | Searcher) -> tuple[Any, Any]:
     return getattr(alg, "_metric", None), getattr(alg, "_mode", None)
 
 
-def set_goal(scheduler: TrialScheduler, metric: str, mode: str) -> None:
-    """Give a scheduler the metric and the mode, unless it has them."""
-    own_metric, own_mode = goal_of(scheduler)
-    scheduler.set_search_properties(None if own_metric else metric, None if own_mode else mode)
-
-
-def tell_goal(searcher: Searcher, metric: str, mode: str, space: dict[str, Any]) -> None:
-    """Give a searcher metric, mode and space, unless it has them."""
-    own_metric, own_mode = goal_of(searcher)
-    searcher.set_search_properties(None if own_metric else metric, None if own_mode else mode, space)
+def set_goal(alg: TrialScheduler | Searcher, metric: str, mode: str, *space: dict[str, Any]) -> None:
+    """Give a scheduler the metric and the mode, or a searcher these and its space, unless it has them."""
+    own_metric, own_mode = goal_of(alg)
+    alg.set_search_properties(None if own_metric else metric, None if own_mode else mode, *space)
 
 
 def variants(

@@ -63,9 +63,6 @@ class RayScheduler(SweepScheduler):
         """Whether trials pause as a matter of course, so that they must continue from checkpoints."""
         return self.policy.clones or isinstance(self.ray, HyperBandScheduler)
 
-    def _for_ray(self, tune_controller: Any) -> ForScheduler:
-        return ForScheduler(tune_controller, self)
-
     @override
     def decide(
         self, tune_controller: Any, trial: Trial, result: dict[str, Any], report: Reported
@@ -78,7 +75,7 @@ class RayScheduler(SweepScheduler):
         if self.policy.clones and report.behind is None:
             return CONTINUE, TrialScheduler.CONTINUE
         counted = {self._budget.axis: report.step, **result}  # the sweep counts where the train loop does not
-        answer = self.ray.on_trial_result(self._for_ray(tune_controller), trial, counted)
+        answer = self.ray.on_trial_result(ForScheduler(tune_controller, self), trial, counted)
         if answer == TrialScheduler.STOP:
             return Decision("stopped early", self._reason), answer
         if answer != TrialScheduler.PAUSE:
@@ -98,7 +95,7 @@ class RayScheduler(SweepScheduler):
             self._paused_before.append(trial)
         if trial.trial_id not in self._added and (self.policy.clones or not trial.is_finished()):
             self._added.add(trial.trial_id)
-            self.ray.on_trial_add(self._for_ray(tune_controller), trial)
+            self.ray.on_trial_add(ForScheduler(tune_controller, self), trial)
         for name, value in self._restored_population.get(trial.trial_id, {}).items():
             setattr(pbt_states(self.ray)[trial], name, value)
 
@@ -108,7 +105,7 @@ class RayScheduler(SweepScheduler):
         super().on_trial_error(tune_controller, trial)
         if trial.trial_id in self._added:
             self._added.remove(trial.trial_id)
-            self.ray.on_trial_error(self._for_ray(tune_controller), trial)
+            self.ray.on_trial_error(ForScheduler(tune_controller, self), trial)
 
     @override
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:
@@ -116,14 +113,14 @@ class RayScheduler(SweepScheduler):
         super().on_trial_complete(tune_controller, trial, result)
         if trial.trial_id in self._added:
             counted = {self._budget.axis: self._budget.progress(result), **result}  # as for the reports before
-            self.ray.on_trial_complete(self._for_ray(tune_controller), trial, counted)
+            self.ray.on_trial_complete(ForScheduler(tune_controller, self), trial, counted)
 
     @override
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         """Note that a paused trial has ended."""
         super().on_trial_remove(tune_controller, trial)
         if trial.trial_id in self._added:
-            self.ray.on_trial_remove(self._for_ray(tune_controller), trial)
+            self.ray.on_trial_remove(ForScheduler(tune_controller, self), trial)
 
     @override
     def _next_paused(self, tune_controller: Any) -> Trial | None:
@@ -132,7 +129,7 @@ class RayScheduler(SweepScheduler):
             return None
         next_trial = next((trial for trial in self._paused_before if trial.status == Trial.PAUSED), None)
         if next_trial is None:
-            next_trial = self.ray.choose_trial_to_run(self._for_ray(tune_controller))
+            next_trial = self.ray.choose_trial_to_run(ForScheduler(tune_controller, self))
         if next_trial is None or next_trial.status != Trial.PAUSED:  # Tune itself starts a pending one
             return None
         return next_trial
@@ -154,9 +151,7 @@ class RayScheduler(SweepScheduler):
 
         Ray's class has each trial save when it compares it with the others, which may then take over that checkpoint.
         """
-        if not self.policy.clones:
-            return False
-        state = pbt_states(self.ray).get(trial)
+        state = pbt_states(self.ray).get(trial) if self.policy.clones else None
         if state is None:
             return False
         counts_alike = time_attribute(self.ray) == self._budget.axis

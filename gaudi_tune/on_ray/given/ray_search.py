@@ -23,7 +23,7 @@ from gaudi_tune.define.space_checks import read_entries
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.given.guarded import Guarded
 from gaudi_tune.on_ray.tune_searcher import Source
-from gaudi_tune.private.ray_objects import count_variants, keeps_state, restore, saved, tell_goal, variants
+from gaudi_tune.private.ray_objects import count_variants, keeps_state, restore, saved, set_goal, variants
 
 
 class RaySearch(Source):
@@ -37,7 +37,7 @@ class RaySearch(Source):
         """Give the searcher metric, mode and space where it has none."""
         self._searcher, self._objectives = searcher, plan.objectives
         leader = plan.objectives[0]
-        tell_goal(searcher, leader.name, leader.mode, tune_space(plan.experiment.search_space))
+        set_goal(searcher, leader.name, leader.mode, tune_space(plan.experiment.search_space))
         self._last_results: dict[str, Mapping[str, Any]] = {}
         """The last result of each of its trials that has not ended, by Tune's id."""
         self._guarded = Guarded(type(searcher).__name__)
