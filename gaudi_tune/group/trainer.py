@@ -48,11 +48,6 @@ class WorkerGroupSpec:
     numbers: tuple[int, ...] = ()
     """The numbers of the devices that the group takes; empty: whichever Ray hands out."""
 
-    @property
-    def placement_strategy(self) -> str:
-        """How Ray places the workers. PACK takes whole nodes if nothing else has parts of them."""
-        return "PACK" if self.over_nodes else "STRICT_PACK"
-
     def for_trainer(self, name: str, **run_options: Any) -> dict[str, Any]:
         """Return the arguments of a TorchTrainer for a group of this name."""
         # Ray Train reads these variables in this process when the trainer is made.
@@ -68,7 +63,8 @@ class WorkerGroupSpec:
             num_workers=self.num_workers,
             use_gpu=self.device.is_gpu_to_ray,
             resources_per_worker=self.device.worker_resources(self.trials_per_device),
-            placement_strategy=self.placement_strategy,
+            # PACK takes whole nodes if nothing else has parts of them.
+            placement_strategy="PACK" if self.over_nodes else "STRICT_PACK",
         )
         run = RunConfig(
             name=name,

@@ -105,7 +105,6 @@ def assemble(plan: Plan, trackers: Sequence[Tracker]) -> SweepRun:
         conclusion=conclusion,
         leaving=Leaving(plan, state, early_end, conclusion.write),
         cleanup=CheckpointCleanup(plan, state, scheduler),
-        page=page,
     )
 
 

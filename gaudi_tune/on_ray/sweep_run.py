@@ -50,7 +50,6 @@ from gaudi_tune.on_ray.trials import give_last_report, last_failure, number_of
 from gaudi_tune.on_ray.tune_searcher import TuneSearcher
 from gaudi_tune.private.ray_core import free_orphans, waiting_actors
 from gaudi_tune.private.ray_tune import actor_of
-from gaudi_tune.show.pictures.page import LivePage
 from gaudi_tune.storage.mirror import Mirror
 from gaudi_tune.sweep.policies.checkpoints import wants_checkpoint
 from gaudi_tune.sweep.policies.growth import Growth
@@ -96,7 +95,6 @@ class SweepRun(KeptInProcess, tune.Callback):
     conclusion: Conclusion
     leaving: Leaving
     cleanup: CheckpointCleanup
-    page: LivePage
 
     _shown_errors: set[tuple[FailureKind, str]] = field(default_factory=set, init=False)
     """Causes of errors whose traceback was shown."""
