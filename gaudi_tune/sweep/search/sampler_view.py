@@ -85,8 +85,8 @@ class SamplerView:
         self._scores = np.append(self._scores, no_scores, axis=0)
         self._trials += trials[n_known:]
         self._shown += trials[n_known:]
-        for number, trial in enumerate(trials):
-            if number >= n_known or trial is not self._trials[number]:
+        for number, (trial, known) in enumerate(zip(trials, self._trials, strict=True)):
+            if number >= n_known or trial is not known:
                 self._take(number, trial)
 
     def study_for(
