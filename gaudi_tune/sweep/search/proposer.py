@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any, NoReturn
 
 import numpy as np
@@ -271,16 +272,10 @@ class Proposer:
         return config, proposal
 
     def _add_trial(self, trial_id: str, number: int, proposal: FrozenTrial) -> None:
-        numbered = {} if number == len(self.record.trials()) + 1 else {ATTR_NUMBER: number}
-        self._numbers[trial_id] = self.record.add(
-            create_trial(
-                state=StudyState.RUNNING,
-                params=proposal.params,
-                distributions=proposal.distributions,
-                user_attrs={**proposal.user_attrs, **numbered},
-                system_attrs=proposal.system_attrs,
-            )
-        )
+        added = copy(proposal)
+        if number != len(self.record.trials()) + 1:
+            added.user_attrs = {**proposal.user_attrs, ATTR_NUMBER: number}
+        self._numbers[trial_id] = self.record.add(added)
 
     def _guess(self, seed: int) -> dict[str, Any]:
         """Return the values of the next proposal that priors and earlier sweeps give, by the names of the study."""
