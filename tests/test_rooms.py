@@ -29,22 +29,22 @@ FLOORS = (
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BUDGETS = {
     "cli": 890,
-    "on_ray": 2719,
+    "on_ray": 2684,
     "plan": 1024,
-    "sweep.policies": 734,
-    "sweep.search": 1165,
+    "sweep.policies": 720,
+    "sweep.search": 1131,
     "show": 3288,
-    "sweep.record": 1301,
+    "sweep.record": 1292,
     "define": 1408,
-    "group": 1853,
+    "group": 1842,
     "integrations": 165,
     "data": 1745,
     "storage": 438,
     "recipes": 1228,
-    "training": 666,
+    "training": 658,
     "devices": 1005,
     "base": 543,
-    "private": 1277,
+    "private": 1274,
 }
 """The most code lines of each folder: those that are neither blank nor comment nor docstring. Who needs more makes room
 first, by a simpler way to do what is there, or says in the commit why the folder may grow."""

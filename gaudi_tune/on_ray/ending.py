@@ -49,10 +49,10 @@ class EarlyEnd:
     def take_search_error(self, error: BaseException) -> None:
         """End the sweep in good order for an error of the user's sampler, searcher or space; raise any other."""
         word = "sampler" if self._objects.search_alg is None else "search_alg"
-        given = getattr(self._objects, word)
-        if given is None and not place_of(error):
+        item = getattr(self._objects, word)
+        if item is None and not place_of(error):
             raise error
-        name = "the function of the search space" if given is None else f"{word}={type(given).__name__}"
+        name = "the function of the search space" if item is None else f"{word}={type(item).__name__}"
         why = f"{name} failed: {users_error(error)}; correct it and resume the sweep, which has lost nothing"
         self.search_error = SweepError(why)
         self.search_error.__cause__ = error

@@ -50,7 +50,7 @@ class Interval:
 
 
 @dataclass
-class _Held:
+class _Holding:
     """The devices that a trial has."""
 
     counted_until: float
@@ -88,7 +88,7 @@ class DeviceTime:
         self.by_trial: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
         """The seconds of a trial by kind, on each of its devices."""
         self.intervals: list[Interval] = []
-        self._held: dict[int, _Held] = {}  # by trial
+        self._holdings: dict[int, _Holding] = {}  # by trial
         self._last_intervals: dict[str, Interval] = {}  # by device
         self._addresses: dict[str, str] = {}  # of nodes, by Ray's id
 
@@ -99,21 +99,21 @@ class DeviceTime:
 
     def started(self, trial: int) -> None:
         """Note that a trial has got devices; its first report says which."""
-        self._held[trial] = _Held(time.monotonic())
+        self._holdings[trial] = _Holding(time.monotonic())
 
     def reported(self, trial: int, metrics: Mapping[str, Any], *, is_repeat: bool = False) -> None:
         """Count the time since the trial's last report. The training for a repeated report counts as lost."""
-        held = self._held.setdefault(trial, _Held(self.began))
+        holding = self._holdings.setdefault(trial, _Holding(self.began))
         reported_at = time.monotonic()
-        ordered_at = reported_at - metrics.get(names.STEP_SECONDS, reported_at - held.counted_until)
+        ordered_at = reported_at - metrics.get(names.STEP_SECONDS, reported_at - holding.counted_until)
         devices = metrics.get(names.DEVICES, "")
         for kind, seconds in seconds_of(metrics, reported_at - ordered_at).items():
             counts_as_lost = is_repeat and kind in (TRAINING, EVALUATING)
             self.by_trial[trial][LOST if counts_as_lost else kind] += seconds
-        if held.intervals:
-            self.by_trial[trial][WAITING] += max(0.0, ordered_at - held.counted_until)
-        if not held.intervals or held.names != devices:
-            held.intervals, held.names = [], devices
+        if holding.intervals:
+            self.by_trial[trial][WAITING] += max(0.0, ordered_at - holding.counted_until)
+        if not holding.intervals or holding.names != devices:
+            holding.intervals, holding.names = [], devices
             trained_from = ordered_at + metrics.get(names.LOST_SECONDS, 0.0) + metrics.get(names.START_SECONDS, 0.0)
             lanes = self._lanes_of(devices, ordered_at)
             for lane in lanes:
@@ -121,43 +121,43 @@ class DeviceTime:
                 freed_at = self._last_intervals[lane].ended if lane in self._last_intervals else ordered_at
                 start = max(ordered_at, freed_at)
                 self._last_intervals[lane] = Interval(lane, trial, start, trained_from, reported_at)
-            held.intervals = [self._last_intervals[lane] for lane in lanes]
-            self.intervals += held.intervals
-        held.count_until(reported_at)
+            holding.intervals = [self._last_intervals[lane] for lane in lanes]
+            self.intervals += holding.intervals
+        holding.count_until(reported_at)
 
     def is_yet_to_report(self, trial: int) -> bool:
         """Whether a trial has devices, and has not reported since it got them."""
-        return trial in self._held and not self._held[trial].intervals
+        return trial in self._holdings and not self._holdings[trial].intervals
 
     def uncounted_seconds(self, trial: int) -> float:
         """Return how long ago a trial reported, or got its devices; 0 if it has none."""
-        return time.monotonic() - self._held[trial].counted_until if trial in self._held else 0.0
+        return time.monotonic() - self._holdings[trial].counted_until if trial in self._holdings else 0.0
 
     def paused(self, trial: int) -> None:
         """Note that a trial gives its devices to another."""
-        self._held.pop(trial, None)
+        self._holdings.pop(trial, None)
 
     def leave(self, trial: int, kind: str) -> None:
         """Count the time since the last report as ``kind``, unless the trial has left its devices or never had any.
 
         A trial that ends before its first report had devices that were free. Which ones is known only on a single node.
         """
-        held, moment = self._held.pop(trial, None), time.monotonic()
-        if held is None:
+        holding, moment = self._holdings.pop(trial, None), time.monotonic()
+        if holding is None:
             return
-        if not held.intervals and len(self._devices.nodes) == 1:
-            start = held.counted_until
+        if not holding.intervals and len(self._devices.nodes) == 1:
+            start = holding.counted_until
             lanes = self._free_lanes(self._width, start)
-            held.intervals = [Interval(lane, trial, start, moment, start) for lane in lanes]
-            self._last_intervals.update((interval.device, interval) for interval in held.intervals)
-            self.intervals += held.intervals
-        if held.intervals:
-            self.by_trial[trial][kind] += moment - held.counted_until
-            held.count_until(moment)
+            holding.intervals = [Interval(lane, trial, start, moment, start) for lane in lanes]
+            self._last_intervals.update((interval.device, interval) for interval in holding.intervals)
+            self.intervals += holding.intervals
+        if holding.intervals:
+            self.by_trial[trial][kind] += moment - holding.counted_until
+            holding.count_until(moment)
 
     def devices_of(self, trial: int) -> list[tuple[str, str]]:
         """Return node and number of each device that a trial has reported from since it got its devices."""
-        devices = self._held[trial].names.split() if trial in self._held else []
+        devices = self._holdings[trial].names.split() if trial in self._holdings else []
         return [(node, index) for node, _, index in (device.rpartition(":") for device in devices)]
 
     def end(self) -> None:
@@ -260,7 +260,7 @@ class DeviceTime:
 
     def _free_among(self, lanes: Sequence[str], start: float) -> list[str]:
         """Return those of the lanes that no trial has at the moment ``start``, the most likely one first."""
-        busy = {interval.device for held in self._held.values() for interval in held.intervals}
+        busy = {interval.device for holding in self._holdings.values() for interval in holding.intervals}
         freed_at = {
             lane: self._last_intervals[lane].ended if lane in self._last_intervals else self.began for lane in lanes
         }

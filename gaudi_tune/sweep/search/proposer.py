@@ -272,10 +272,10 @@ class Proposer:
         return config, proposal
 
     def _add_trial(self, trial_id: str, number: int, proposal: FrozenTrial) -> None:
-        added = copy(proposal)
+        study_trial = copy(proposal)
         if number != len(self.record.trials()) + 1:
-            added.user_attrs = {**proposal.user_attrs, ATTR_NUMBER: number}
-        self._numbers[trial_id] = self.record.add(added)
+            study_trial.user_attrs = {**proposal.user_attrs, ATTR_NUMBER: number}
+        self._numbers[trial_id] = self.record.add(study_trial)
 
     def _guess(self, seed: int) -> dict[str, Any]:
         """Return the values of the next proposal that priors and earlier sweeps give, by the names of the study."""

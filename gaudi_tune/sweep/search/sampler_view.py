@@ -80,13 +80,13 @@ class SamplerView:
 
     def update(self) -> None:
         """Take what has changed in the study, in which a trial that has ended no longer changes."""
-        trials, n_known = self._study.get_trials(deepcopy=False), len(self._trials)
-        no_scores = np.full((len(trials) - n_known, len(self._objectives)), math.nan)
+        trials, n_earlier = self._study.get_trials(deepcopy=False), len(self._trials)
+        no_scores = np.full((len(trials) - n_earlier, len(self._objectives)), math.nan)
         self._scores = np.append(self._scores, no_scores, axis=0)
-        self._trials += trials[n_known:]
-        self._shown += trials[n_known:]
-        for number, (trial, known) in enumerate(zip(trials, self._trials, strict=True)):
-            if number >= n_known or trial is not known:
+        self._trials += trials[n_earlier:]
+        self._shown += trials[n_earlier:]
+        for number, (trial, earlier_trial) in enumerate(zip(trials, self._trials, strict=True)):
+            if number >= n_earlier or trial is not earlier_trial:
                 self._take(number, trial)
 
     def study_for(
@@ -175,13 +175,14 @@ def _as_shown(trial: FrozenTrial, values: Sequence[float] = (math.nan,)) -> Froz
     has_values = not math.isnan(values[0])
     # A trial that somebody put in the queue of the study must not wait here, too: it would be returned as a proposal.
     state = TrialState.RUNNING if trial.state == TrialState.RUNNING else TrialState.FAIL
-    shown = copy(trial)
-    shown.state, shown.values = (TrialState.COMPLETE, [*map(float, values)]) if has_values else (state, None)
-    shown.datetime_start = shown.datetime_complete = trial.datetime_start or datetime.now()
-    shown.user_attrs = {key: value for key, value in trial.user_attrs.items() if key == ATTR_SECONDS}
+    sampler_trial = copy(trial)
+    sampler_trial.state = TrialState.COMPLETE if has_values else state
+    sampler_trial.values = [float(value) for value in values] if has_values else None
+    sampler_trial.datetime_start = sampler_trial.datetime_complete = trial.datetime_start or datetime.now()
+    sampler_trial.user_attrs = {key: value for key, value in trial.user_attrs.items() if key == ATTR_SECONDS}
     if not trial.state.is_finished():
         constraints = trial.user_attrs.get(ATTR_CONSTRAINTS, {})
-        shown.system_attrs = {**trial.system_attrs, **internals.constraint_attributes(constraints)}
+        sampler_trial.system_attrs = {**trial.system_attrs, **internals.constraint_attributes(constraints)}
     if trial.state == TrialState.FAIL:
-        shown.intermediate_values = {}
-    return shown
+        sampler_trial.intermediate_values = {}
+    return sampler_trial

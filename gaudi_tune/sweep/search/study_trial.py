@@ -108,13 +108,14 @@ def with_results(trial: FrozenTrial, results: TrialState, objectives: Sequence[O
         values = [float(value) for value in results.point]
     elif state == StudyState.PRUNED and len(objectives) == 1:
         values = [curve[max(curve)]]  # as Optuna does
-    told = copy(trial)
-    told.state, told.values, told.intermediate_values, told.user_attrs = state, values, curve, user_attributes
-    told.datetime_start = trial.datetime_start or datetime.now()
+    study_trial = copy(trial)
+    study_trial.state, study_trial.values = state, values
+    study_trial.intermediate_values, study_trial.user_attrs = curve, user_attributes
+    study_trial.datetime_start = trial.datetime_start or datetime.now()
     if state.is_finished():
-        told.datetime_complete = datetime.now()
-        told.system_attrs = {**trial.system_attrs, **internals.constraint_attributes(results.constraints)}
-    return told
+        study_trial.datetime_complete = datetime.now()
+        study_trial.system_attrs = {**trial.system_attrs, **internals.constraint_attributes(results.constraints)}
+    return study_trial
 
 
 def as_interrupted(trial: FrozenTrial) -> FrozenTrial:
