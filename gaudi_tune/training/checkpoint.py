@@ -125,8 +125,8 @@ def last_whole_checkpoint(checkpoint: Path, report: int) -> tuple[Path | None, S
     if preferred.report:
         return checkpoint, preferred
     candidates = [(read_seal(directory), directory) for directory in checkpoint.parent.glob(_CHECKPOINT_FOLDERS)]
-    whole = [(mark, directory) for mark, directory in candidates if 0 < mark.report <= report]
-    latest, directory = max(whole, default=(Seal(0), None))
+    whole_checkpoints = [(mark, directory) for mark, directory in candidates if 0 < mark.report <= report]
+    latest, directory = max(whole_checkpoints, default=(Seal(0), None))
     return directory, latest
 
 
@@ -134,7 +134,7 @@ def read_seal(directory: Path) -> Seal:
     """Return the seal of a checkpoint; an empty seal if the checkpoint is not whole."""
     try:
         mark = json.loads((directory / SEAL_FILE).read_text())
-        is_whole = all((directory / name).stat().st_size == size for name, size in mark.pop("sizes").items())
-        return Seal(**mark) if is_whole else Seal(0)
+        has_sizes = all((directory / name).stat().st_size == size for name, size in mark.pop("sizes").items())
+        return Seal(**mark) if has_sizes else Seal(0)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):  # torn, or something else of this name
         return Seal(0)

@@ -92,8 +92,8 @@ def _beside(tensor: torch.Tensor) -> torch.Tensor:
     """Return another tensor, or parameter, in the same memory."""
     from torch import nn
 
-    same = tensor.detach()
-    return nn.Parameter(same, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else same
+    alias = tensor.detach()
+    return nn.Parameter(alias, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else alias
 
 
 def _tensors_of(value: Any) -> Iterator[torch.Tensor]:

@@ -231,7 +231,7 @@ COMPARED = (
     Switch("replaced functions", "builtins", _replaced_functions),
     Switch("event loop", "asyncio", global_state.event_loop),
     Switch("decimal context", "decimal",
-           lambda: [(each.prec, each.rounding) for each in (decimal.getcontext(), decimal.DefaultContext)]),
+           lambda: [(context.prec, context.rounding) for context in (decimal.getcontext(), decimal.DefaultContext)]),
     Switch("autocast", "torch", _autocast),
     Switch("types that torch.load() trusts", "torch", lambda: set(filter(is_own, value_of(SAFE_GLOBALS)))),
     Switch("modes and hooks of torch", "torch", global_state.torch_modes_and_hooks),

@@ -196,5 +196,5 @@ def ray_scheduler_of(plan: Plan, policy: Scheduler) -> TrialScheduler | None:
         )  # fmt: skip
     if plan.options.scheduler == "median":
         return MedianStoppingRule(time_attr=budget.axis, grace_period=grace)
-    given: TrialScheduler | None = plan.objects.scheduler
-    return given
+    scheduler: TrialScheduler | None = plan.objects.scheduler
+    return scheduler

@@ -82,9 +82,9 @@ def _with_constants(
     # Seeds of a confirmation that were all the same would say that there is no chance in its result.
     nested = {**config, **constants, **({"seed": config["seed"]} if config.get(CONFIRMS) else {})}
     for name in paths.keys() & nested.keys():
-        *folders, last = paths[name]
+        *folders, key = paths[name]
         parent = nested
         for folder in folders:
             parent = parent.setdefault(folder, {})
-        parent[last] = nested.pop(name)
+        parent[key] = nested.pop(name)
     train_loop(nested)
