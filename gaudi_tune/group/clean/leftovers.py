@@ -125,7 +125,7 @@ def _end_runs() -> None:
 
 
 def _runs_own_code(frame: FrameType | None) -> bool:
-    return frame is not None and any(is_own_file(caller.f_code.co_filename) for caller, _ in traceback.walk_stack(frame))
+    return frame is not None and any(is_own_file(outer.f_code.co_filename) for outer, _ in traceback.walk_stack(frame))
 
 
 def _is_called_by_own_code() -> bool:
