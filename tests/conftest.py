@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from itertools import combinations
 from multiprocessing.process import BaseProcess
@@ -27,12 +26,12 @@ import ray
 import setuptools  # noqa: F401  (before anything imports Python's own distutils: torch's compiler fails after that)
 import torch  # noqa: F401  (its first import starts ldconfig, which no quick test may)
 from _pytest.mark.expression import Expression
-from mlflow.tracking import MlflowClient
 
 from experiments.tune_bert import sample_settings
 from search_spaces.bert import BASELINE
 from tests.helpers.forking_ray import forking_ray
 from tests.helpers.host import Host
+from tests.helpers.mlflow_store import empty_store
 from tests.helpers.team_server import PASSWORDS, TeamServer, sign_in, team_server
 from tests.helpers.webhook import Webhook
 
@@ -124,24 +123,10 @@ def tracking_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """An MLflow store of the tests' own, so that they leave the user's alone."""
     folder = tmp_path_factory.mktemp("mlflow")
     with pytest.MonkeyPatch.context() as patch:
-        uri = f"sqlite:///{folder}/mlflow.db"
+        uri = empty_store(folder / "mlflow.db")
         patch.setenv("MLFLOW_TRACKING_URI", uri)
         patch.chdir(folder)  # MLflow puts the artifacts of a database store into the current folder
         yield uri
-
-
-@pytest.fixture(scope="session")
-def new_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], str]:
-    """Makes an empty database of MLflow in a file and returns its address. MLflow itself takes seconds to make one."""
-    made = tmp_path_factory.mktemp("made") / "mlflow.db"
-
-    def make(file: Path) -> str:
-        if not made.exists():
-            MlflowClient(f"sqlite:///{made}").search_experiments()
-        shutil.copy(made, file)
-        return f"sqlite:///{file}"
-
-    return make
 
 
 @pytest.fixture(scope="session")

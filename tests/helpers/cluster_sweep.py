@@ -27,6 +27,7 @@ from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.private.ray_core import lean_ray
 from gaudi_tune.show.plan_text import plan_lines
+from tests.helpers.mlflow_store import empty_store
 from tests.helpers.quadratic import STEADY
 
 SOON_GONE = {"RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "500"}
@@ -126,7 +127,7 @@ def sweep(address: str, nodes: Nodes, asked: argparse.Namespace) -> dict[str, An
         address=address,
         storage=asked.folder / "results",
         name="cluster",
-        tracking_uri=f"sqlite:///{asked.folder}/mlflow.db",
+        tracking_uri=empty_store(asked.folder / "mlflow.db"),
         settings=("seconds=0.5",),
     )
     plan = make_plan(STEADY, options)

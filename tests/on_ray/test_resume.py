@@ -25,6 +25,7 @@ from gaudi_tune.on_ray.tune_files import CONTROLLER, FILES, PROPOSALS, PUT_BACK,
 from gaudi_tune.sweep.record.events import TERMINATED
 from gaudi_tune.sweep.record.state_log import StateLog, pack, read_log
 from tests.helpers.fed_state import Fed
+from tests.helpers.mlflow_store import empty_store
 from tests.helpers.state_records import records_in
 from tests.tools.faults.check import check
 from tests.tools.faults.inflict import Inflict, tear_state
@@ -85,7 +86,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """
     folder = tmp_path_factory.mktemp("faults")
     at_once = {"HABANA_STAND_IN_BUSY_S": "0"}  # else each group that comes after a kill is started twice
-    sweep = Sweep(folder, "sweep", f"sqlite:///{folder}/mlflow.db", TRIALS, seed=1, variables=at_once)
+    sweep = Sweep(folder, "sweep", empty_store(folder / "mlflow.db"), TRIALS, seed=1, variables=at_once)
     inflict = Inflict(sweep, None, random.Random(0))
     told = 0
 

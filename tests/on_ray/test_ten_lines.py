@@ -86,7 +86,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     ):
         while process.poll() is None:
             listeners |= listeners_of(psutil.Process(process.pid))
-            time.sleep(0.1)
+            time.sleep(0.5)
     assert process.returncode == 0, printed.read_text() + errors.read_text()
     yield Ran(there, here, printed.read_text(), errors.read_text(), webhook.got, listeners)
     webhook.close()

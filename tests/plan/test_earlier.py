@@ -31,6 +31,7 @@ from gaudi_tune.sweep.record.state_log import StateLog, logged_trials, pack, rea
 from gaudi_tune.sweep.record.sweep_file import keep_num_samples, read_sweep_file, write_sweep_file
 from tests.helpers.earlier_sweeps import earlier_sweep
 from tests.helpers.loops import quadratic
+from tests.helpers.mlflow_store import empty_store
 
 BEFORE = {"x": FloatDistribution(0.0, 1.0), "y": FloatDistribution(0.0, 1.0)}
 LEARNER = Experiment(name="learner", train_loop=quadratic, space=BEFORE, metric="score")
@@ -289,8 +290,8 @@ def runs(folder: Path) -> str:
 
 
 @pytest.fixture
-def uri(new_store: Callable[[Path], str], tmp_path: Path) -> str:
-    return new_store(tmp_path / "mlflow.db")
+def uri(tmp_path: Path) -> str:
+    return empty_store(tmp_path / "mlflow.db")
 
 
 @pytest.mark.parametrize("make", [table, study, runs])

@@ -7,7 +7,7 @@ import shutil
 import socket
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from gaudi_tune import SweepError, SweepOptions
 from gaudi_tune.plan.places import check_store
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.trackers import store
+from tests.helpers.mlflow_store import empty_store
 from tests.helpers.planned_bert import plan_for
 from tests.helpers.quadratic import QUADRATIC
 
@@ -91,10 +92,8 @@ def test_a_tracking_server_that_does_not_answer_is_an_error(
     assert "MLFLOW_HTTP_REQUEST_TIMEOUT" not in os.environ
 
 
-def test_an_experiment_deleted_in_mlflow_is_an_error(
-    new_store: Callable[[Path], str], storage: Path, tmp_path: Path
-) -> None:
-    client = mlflow.MlflowClient(uri := new_store(tmp_path / "deleted.db"))
+def test_an_experiment_deleted_in_mlflow_is_an_error(storage: Path, tmp_path: Path) -> None:
+    client = mlflow.MlflowClient(uri := empty_store(tmp_path / "deleted.db"))
     client.delete_experiment(client.create_experiment("bert"))
     with pytest.raises(SweepError, match="'bert' was deleted there; bring it back with: mlflow experiments restore"):
         plan_for(storage, tracking_uri=uri)

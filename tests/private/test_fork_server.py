@@ -49,9 +49,16 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
+    """One with all that it imports by itself."""
     server = ForkServer(["no_such_module", "wave"], here())
     yield server
     server.end()
+
+
+@pytest.fixture
+def light(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers have little to import: how they begin and end does not depend on it."""
+    monkeypatch.setattr(fork_server, "COMMON", ("wave",))
 
 
 def started(worker: Path, server: ForkServer, **variables: str) -> dict[str, Any]:
@@ -64,7 +71,7 @@ def started(worker: Path, server: ForkServer, **variables: str) -> dict[str, Any
 
 
 def is_copy(said: Mapping[str, Any]) -> bool:
-    return "torch" in said["has"]
+    return "wave" in said["has"]
 
 
 def test_a_process_is_a_copy_and_yet_all_that_was_asked_for(worker: Path, server: ForkServer) -> None:
@@ -83,6 +90,7 @@ def test_copies_draw_other_numbers(worker: Path, server: ForkServer) -> None:
     assert started(worker, server)["draws"] != started(worker, server)["draws"]
 
 
+@pytest.mark.usefixtures("light")
 @pytest.mark.parametrize("variables", [{}, {"PYTHONSAFEPATH": "1"}])
 def test_a_server_that_is_reached_through_a_link_is_copied(
     worker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
@@ -107,6 +115,7 @@ def test_without_a_server_processes_start_as_always(worker: Path, server: ForkSe
     assert (is_copy(said), said["argv"], said["path"]) == (False, [str(worker), "--node-id=a b"], str(worker.parent))
 
 
+@pytest.mark.usefixtures("light")
 @pytest.mark.parametrize(
     ("name", "source"),
     [
@@ -124,6 +133,7 @@ def test_a_server_that_holds_what_must_not_be_copied_ends(worker: Path, tmp_path
     server.end()
 
 
+@pytest.mark.usefixtures("light")
 def test_a_server_that_is_killed_is_done_without(worker: Path) -> None:
     server = ForkServer([], here())
     assert is_copy(started(worker, server))
@@ -133,6 +143,7 @@ def test_a_server_that_is_killed_is_done_without(worker: Path) -> None:
     assert not Path(server.address).parent.exists()
 
 
+@pytest.mark.usefixtures("light")
 def test_copies_outlive_a_server_that_ends_also_while_it_imports(tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(
         f"import pathlib, time; time.sleep(2); pathlib.Path({str(tmp_path / 'done')!r}).touch()"
@@ -141,7 +152,7 @@ def test_copies_outlive_a_server_that_ends_also_while_it_imports(tmp_path: Path)
     command = [sys.executable, setup_worker.__file__, str(tmp_path / "waiting.py"), "--language=PYTHON"]
     subprocess.run(command, env=here(**{FORK_SERVER: server.address}), check=True)
     server.end()
-    imports = ForkServer([], here())
+    imports = ForkServer(["torch"], here())
     imports.end()
     assert not Path(imports.address).parent.exists()
     ends_at = time.monotonic() + 120
@@ -152,8 +163,9 @@ def test_copies_outlive_a_server_that_ends_also_while_it_imports(tmp_path: Path)
 
 OWNER = """
 import os, sys, time
-from gaudi_tune.private.fork_server import ForkServer
-server = ForkServer([], os.environ)
+from gaudi_tune.private import fork_server
+fork_server.COMMON = ("wave",)
+server = fork_server.ForkServer([], os.environ)
 print(server.address, flush=True)
 time.sleep(600)
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,12 @@ from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT
 
 from gaudi_tune.private import mlflow as internals
 from gaudi_tune.show.trackers.sweep_entries import GIT_COMMIT
+from tests.helpers.mlflow_store import empty_store
 
 
 @pytest.fixture(scope="module")
-def client(new_store: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory) -> MlflowClient:
-    return MlflowClient(new_store(tmp_path_factory.mktemp("store") / "mlflow.db"))
+def client(tmp_path_factory: pytest.TempPathFactory) -> MlflowClient:
+    return MlflowClient(empty_store(tmp_path_factory.mktemp("store") / "mlflow.db"))
 
 
 @pytest.mark.parametrize("name", ["a/b", "a:b", "", ".."])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,11 @@ from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import OperationalError
 
 from gaudi_tune.private.mlflow_schema import VERSION_QUERY, latest_version
+from tests.helpers.mlflow_store import empty_store
 
 
-def test_a_new_database_has_the_latest_version_and_mlflow_refuses_an_earlier_one(
-    new_store: Callable[[Path], str], tmp_path: Path
-) -> None:
-    uri = new_store(tmp_path / "mlflow.db")
+def test_a_new_database_has_the_latest_version_and_mlflow_refuses_an_earlier_one(tmp_path: Path) -> None:
+    uri = empty_store(tmp_path / "mlflow.db")
     with sqlite3.connect(tmp_path / "mlflow.db") as database:
         assert database.execute(VERSION_QUERY).fetchall() == [(latest_version(),)]
         database.execute("UPDATE alembic_version SET version_num = 'cc1f77228345'")  # of MLflow 1.28

@@ -24,6 +24,7 @@ from gaudi_tune.show.trackers.mlflow_runs import LONG_PARAMS, MAX_PARAM, MAX_TRI
 from gaudi_tune.show.trackers.outbox import Outbox
 from gaudi_tune.show.trackers.records import EXPERIMENT, SWEEP, BeginRun, BeginSweep, LogFiles
 from tests.helpers.deliveries import TRIALS, check_delivered, deliver, outbox_in, params_of, records_of
+from tests.helpers.mlflow_store import empty_store
 
 BREAK = "CREATE TRIGGER broken BEFORE INSERT ON params BEGIN INSERT INTO a_table_that_is_not_there VALUES (1); END"
 """Takes everything but parameters, for which it fails as a database that is locked."""
@@ -38,9 +39,9 @@ def send_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def database(new_store: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("store") / "mlflow.db"
-    new_store(file)
+    empty_store(file)
     return file
 
 
@@ -175,7 +176,7 @@ def test_two_sweeps_may_make_their_experiment_at_the_same_time(
 
 
 def test_a_store_that_cannot_be_opened_takes_everything_once_it_can(
-    new_store: Callable[[Path], str], tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mlflow.store.db.utils.MAX_RETRY_COUNT", 1)  # else each try takes 102 s
     file, count = tmp_path / "mlflow.db", MAX_TRIES + 2
@@ -188,7 +189,7 @@ def test_a_store_that_cannot_be_opened_takes_everything_once_it_can(
     sender.start()
     wait_until(lambda: caplog.text.count("cannot be opened: ") >= count // 2)
     file.rmdir()
-    new_store(file)
+    empty_store(file)
     sender.close()
     assert not outbox.waiting
     check_delivered(uri, "opened")
@@ -208,9 +209,7 @@ def wait_until(done: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def test_a_sweep_opens_a_store_after_another_process_has_made_its_tables(
-    new_store: Callable[[Path], str], tmp_path: Path
-) -> None:
+def test_a_sweep_opens_a_store_after_another_process_has_made_its_tables(tmp_path: Path) -> None:
     file = tmp_path / "new.db"
     outbox = outbox_in(tmp_path / "sweep", records_of("sweep", f"sqlite:///{file}"))
     sender = Sender(f"sqlite:///{file}", outbox)
@@ -218,6 +217,6 @@ def test_a_sweep_opens_a_store_after_another_process_has_made_its_tables(
         sender.start()
         time.sleep(3 * SEND_EVERY_S)
         assert not file.exists()
-        new_store(file)
+        empty_store(file)
     sender.close()
     assert outbox.waiting == 0

@@ -23,6 +23,7 @@ from typing import Any
 
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.sweep.record.state_log import logged_trials
+from tests.helpers.mlflow_store import empty_store
 from tests.helpers.object_store import object_store
 from tests.tools.agree.places import disagreements
 from tests.tools.agree.real_loop import CONFIRMED, CURVE, LOG
@@ -65,7 +66,7 @@ class RealSweep:
         self._folder, self._kind, self._log = folder, kind, folder / "log"
         self._log.mkdir(parents=True)
         (folder / CONFIRMED).mkdir()
-        self.uri = f"sqlite:///{folder}/mlflow.db"
+        self.uri = empty_store(folder / "mlflow.db")
         own = {CURVE: json.dumps(kind.curve), LOG: str(self._log), "AGREE_KIND": name}
         self._variables = {**variables, **own, "GAUDI_TUNE_CACHE": str(folder / "cache")}
         self._shared = ("--storage", storage or f"{folder}/results", "--tracking-uri", self.uri)
