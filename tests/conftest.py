@@ -8,6 +8,7 @@ may have some of it: what they import takes longer than to read them.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
@@ -18,6 +19,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+gc.disable()  # until all is imported and collected, of which it takes two fifths and finds next to nothing
 # Two test runs share the cores, and torch's threads spin while they wait: with two each, all takes twice the CPU.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -77,6 +79,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(
                 f"{item.nodeid} is {unsaid}, and no word of WORDS in its file says so: add its fixture"
             )
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from now on, without looking at what is there already."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

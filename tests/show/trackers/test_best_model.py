@@ -31,6 +31,7 @@ from gaudi_tune.show.trackers.outbox import Outbox
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
 from tests.helpers.deliveries import EPOCHS, check_delivered, values_of
 from tests.helpers.earlier_sweeps import options_of_sweep
+from tests.helpers.mlflow_store import empty_store
 from tests.helpers.model_sweeps import Sweep, make_checkpoint
 from tests.helpers.quadratic import QUADRATIC
 
@@ -63,7 +64,7 @@ def checkpoints(small_trial: dict[str, Any], tmp_path_factory: pytest.TempPathFa
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Another store than MLflow's current one."""
-    return f"sqlite:///{tmp_path_factory.mktemp('store')}/mlflow.db"
+    return empty_store(tmp_path_factory.mktemp("store") / "mlflow.db")
 
 
 @pytest.fixture
