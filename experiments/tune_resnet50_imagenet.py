@@ -8,7 +8,7 @@ same table, shortened; chance is 0.1, the best trial of a sweep passes 0.6.
 
 from gaudi_tune import Budget, Experiment, Recipe, main
 from gaudi_tune.data.sample_digits import digit_settings
-from search_spaces.resnet50_imagenet import BASELINE, SAMPLE_BASELINE, sample_space, space
+from search_spaces.resnet50_imagenet import BASELINE, sample_space, space
 from trainables import resnet, resnet50_imagenet
 
 
@@ -35,7 +35,7 @@ EXPERIMENT = Experiment(
             budget=Budget(epochs=9, grace=4),  # until then, few trials are better than chance
             num_samples=8,
             space=sample_space,
-            baseline=SAMPLE_BASELINE,
+            baseline=BASELINE,
         ),
     },
     check=resnet50_imagenet.check,

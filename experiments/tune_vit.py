@@ -9,7 +9,7 @@ test/, 360 steps a trial with an evaluation every 40; chance is 0.1, the best tr
 from gaudi_tune import Budget, Experiment, Recipe, main
 from gaudi_tune.data.pretrained import RANDOM
 from gaudi_tune.data.sample_digits import digit_settings
-from search_spaces.vit import BASELINE, SAMPLE_BASELINE, sample_space, space
+from search_spaces.vit import BASELINE, sample_space, space
 from trainables import vit
 
 
@@ -32,7 +32,7 @@ EXPERIMENT = Experiment(
             budget=Budget(steps=360, eval_every=40),
             num_samples=8,
             space=sample_space,
-            baseline=SAMPLE_BASELINE,
+            baseline=BASELINE,
         ),
     },
     check=vit.check,

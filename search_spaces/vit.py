@@ -44,5 +44,5 @@ BASELINE = {
 }
 """The values of ViT-B/16 on Imagenette on 8 Gaudi 2, with a batch of 2,048 and 500 of 20,000 steps of warm-up."""
 
-sample_space, SAMPLE_BASELINE = partial(space, batch_sizes=(64, 128, 256, 512)), BASELINE
-"""The same values for a small network on 1,411 images. Here the batch size is that of all workers together."""
+# With the same baseline, for a small network on 1,411 images. Here the batch size is that of all workers together.
+sample_space = partial(space, batch_sizes=(64, 128, 256, 512))
