@@ -61,6 +61,6 @@ BASELINE = {
 }
 """The values of the toolkit's ResNet-50, with 256 images on each HPU and 2,048 on 8."""
 
-# With the same baseline, for a narrow network on 1,411 images. Here the batch size is that of all workers together. With
-# batches above the published 256, such a small set of images gives too few steps to learn anything.
+# With the same baseline, for a narrow network on 1,411 images. Here the batch size is that of all workers together.
+# With batches above the published 256, such a small set of images gives too few steps to learn anything.
 sample_space = partial(space, batch_sizes=(32, 64, 128, 256), rates=(0.05, 2.4))

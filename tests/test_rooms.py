@@ -40,7 +40,7 @@ BUDGETS = {
     "integrations": 165,
     "data": 1745,
     "storage": 438,
-    "recipes": 1228,
+    "recipes": 1224,
     "training": 658,
     "devices": 1005,
     "base": 543,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
 from torch import nn
@@ -60,10 +60,9 @@ def _train(trial: _Trial) -> None:
     while trial.has_more_to_report:
         compiling = trial.compiling
         compiled_s = compiling.seconds()
-        trained = trial.train_to_next_report()
-        times = trained.times
+        training_scores, times = trial.train_to_next_report()
         evaluation_began_at = compiling.clock()
-        is_finite = math.isfinite(trained.scores[names.TRAIN_LOSS])
+        is_finite = math.isfinite(training_scores[names.TRAIN_LOSS])
         scores = trial.evaluation.scores(trial.save_if_asked, is_finite=is_finite)
         trial.end_interval()
         epoch = trial.steps_done / trial.steps_per_epoch
@@ -71,7 +70,7 @@ def _train(trial: _Trial) -> None:
             {
                 names.EPOCH: round(epoch, 3) if config.steps else round(epoch),
                 names.STEP: trial.steps_done,
-                **trained.scores,
+                **training_scores,
                 **scores,
                 names.LEARNING_RATE: trial.optimizer.param_groups[0]["lr"],
                 names.PEAK_LEARNING_RATE: config.peak_lr,
@@ -96,14 +95,6 @@ class Interval:
     """The summed loss, without dimensions."""
     correct: torch.Tensor
     """How many predictions were right, and how many there were."""
-
-
-class _Trained(NamedTuple):
-    """The training between two reports."""
-
-    scores: dict[str, float]
-    """The mean loss over all steps and ranks by its name, and with ``train_accuracy`` the accuracy."""
-    times: StepTimes
 
 
 class _Trial:
@@ -164,8 +155,12 @@ class _Trial:
         """Whether steps are left, or were taken before the trial was interrupted and have not been reported."""
         return self.steps_done < self.steps or self._interval is not None
 
-    def train_to_next_report(self) -> _Trained:
-        """Train to the end of the epoch, or ``eval_every`` steps."""
+    def train_to_next_report(self) -> tuple[dict[str, float], StepTimes]:
+        """Train to the end of the epoch, or ``eval_every`` steps.
+
+        Returns:
+            The mean loss over all steps and ranks by its name, with ``train_accuracy`` also the accuracy; and times.
+        """
         seed_everything(self.config.seed, self.rank, self.steps_done)
         self.model.train()
         # Sums stay on the device: to read them in every step would wait for the device each time.
@@ -192,7 +187,7 @@ class _Trial:
         if self.config.train_accuracy:
             correct, total = metrics.sum_over_ranks(interval.correct).tolist()
             scores[names.TRAIN_ACCURACY] = correct / total
-        return _Trained(scores, times)
+        return scores, times
 
     def tokens_per_second(self, step_s: float) -> dict[str, float]:
         """Return the throughput in tokens by its name, if the task counts tokens."""
