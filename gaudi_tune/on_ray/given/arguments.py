@@ -282,8 +282,9 @@ def check_search(plan: Plan) -> None:
         copied = replace(plan, objects=replace(plan.objects, search_alg=copy.deepcopy(search_alg)))
     except USER_CODE_ERRORS:  # it holds a connection, for example
         return
+    points = {name for config in points_of(search_alg) for name in config}
     try:
-        proposal = source_of(copied).suggest("tried")
+        proposal = {} if points - space.names else source_of(copied).suggest("tried")
     except USER_CODE_ERRORS as error:
         hint = " as a dict, since the Experiment's is a function" if space.branches else ""
         raise SweepError(
@@ -291,7 +292,7 @@ def check_search(plan: Plan) -> None:
         ) from error
     if not isinstance(proposal, dict):
         return
-    proposed = {name for config in (proposal, *points_of(search_alg)) for name in config}
+    proposed = points | set(proposal)
     if proposed - space.names or space.always_searched - set(proposal):
         raise SweepError(
             f"{argument}: it proposes {', '.join(sorted(proposed))}, and the Experiment's space has "

@@ -211,6 +211,14 @@ def test_a_train_function_or_a_class_with_its_param_space_is_an_experiment(stora
         (
             quadratic,
             {
+                "param_space": {"m": {"a": tune.uniform(0, 1)}},
+                "search_alg": BasicVariantGenerator(points_to_evaluate=[{"m": {"a": 0.5}}]),
+            },
+            "it proposes m, and the Experiment's space has m_a; give both the same names",
+        ),
+        (
+            quadratic,
+            {
                 "param_space": {"m": {"a": tune.uniform(0, 1)}, "x": tune.sample_from(lambda spec: spec.config.m.a)},
                 "search_alg": BasicVariantGenerator(),
             },

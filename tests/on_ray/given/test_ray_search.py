@@ -222,7 +222,7 @@ def test_a_space_that_branches_is_given_to_the_searcher_too(storage: Path) -> No
         (
             OptunaSearch(points_to_evaluate=[{"y": 1}]),
             {},
-            "it proposes x, y, and the Experiment's space has x; give both the same",
+            "it proposes y, and the Experiment's space has x; give both the same",
         ),
         (BasicVariantGenerator(), {"space": by_branch}, "it proposes from a mapping of ranges"),
         (OptunaSearch(), {"space": {"x": tune.grid_search([1])}}, r"search_alg=BasicVariantGenerator\(\) goes through"),
