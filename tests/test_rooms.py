@@ -35,7 +35,7 @@ BUDGETS = {
     "sweep.search": 1131,
     "show": 3288,
     "sweep.record": 1292,
-    "define": 1408,
+    "define": 1410,
     "group": 1842,
     "integrations": 165,
     "data": 1745,

@@ -39,6 +39,8 @@ def _read_options(content: Mapping[str, Any]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for key, value in content.items():
         name = key.replace("-", "_")
+        if name in options:
+            raise SweepError(f"{key} and {name} are the same option; give it once")
         if name not in (*file_options, SET):
             fix = (
                 "; ranges are in the Experiment of the script" if name == "space" else did_you_mean(name, file_options)

@@ -54,6 +54,7 @@ def test_the_command_line_wins(file: Path) -> None:
         ("resume = 'x'", "there is no option 'resume'"),
         ("num_samples = 0", "--num-samples 0: must be at least 1"),
         ("num_samples = true", "--num-samples True: must be a number"),
+        ("num_samples = 5\nnum-samples = 6", "num-samples and num_samples are the same option; give it once"),
         ("dry_run = 'no'", "--dry-run no: must be True or False"),
         ("search = tpe", 'is not TOML .*strings need quotes, as in search = "tpe"'),
         ("[space]\nx = {uniform = [0, 1]}", "no option 'space'; ranges are in the Experiment of the script"),
