@@ -7,7 +7,7 @@ READY := .venv/.ready
 unexport PYTHONDONTWRITEBYTECODE
 ON_GAUDI := $(shell $(PYTHON) -c "import importlib.util; print(importlib.util.find_spec('habana_frameworks') is not None)" 2>/dev/null)
 
-.PHONY: help setup demo demo-hpu examples check test test-shared-ray test-own-rays test-own-rays-rest test-processes services test-quick-sweep test-quick-rest lint audit docs ui server benchmarks scoreboard faults versions constraints clean
+.PHONY: help setup demo demo-hpu examples check test test-shared-ray test-own-rays test-own-rays-rest test-servers test-processes services test-quick-sweep test-quick-rest lint audit docs ui server benchmarks scoreboard faults versions constraints clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,7 +28,7 @@ check: $(READY) ## Check style and types, and run the tests that start no proces
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint test-quick-sweep test-quick-rest
 
 test: services $(READY) ## Run all tests; installs PostgreSQL, Chromium and a C++ compiler if they are missing
-	$(MAKE) --no-print-directory --jobs=4 test-own-rays test-processes test-shared-ray test-quick-rest test-own-rays-rest test-quick-sweep
+	$(MAKE) --no-print-directory --jobs=4 test-shared-ray test-own-rays test-servers test-own-rays-rest test-processes test-quick-rest test-quick-sweep
 
 lint: $(READY) ## Check style, names and types
 	$(BIN)/ruff check .
@@ -45,8 +45,10 @@ test-own-rays: $(READY)
 	$(BIN)/python -m pytest -m own_ray tests/on_ray tests/plan
 test-own-rays-rest: $(READY)
 	$(BIN)/python -m pytest -m own_ray --ignore=tests/on_ray --ignore=tests/plan
+test-servers: $(READY)
+	$(BIN)/python -m pytest -m "processes and not workers and not own_ray" tests/show tests/devices tests/private
 test-processes: $(READY)
-	$(BIN)/python -m pytest -m "processes and not workers and not own_ray"
+	$(BIN)/python -m pytest -m "processes and not workers and not own_ray" --ignore=tests/show --ignore=tests/devices --ignore=tests/private
 services:
 	tests/helpers/install_services.sh
 test-quick-sweep: $(READY)
