@@ -1,4 +1,4 @@
-"""The folders of the package: imports lead down, none knows one beside it or above it, and each keeps to a size."""
+"""The folders of the package: imports lead down, no folder imports one beside it, and each keeps to a size."""
 
 from __future__ import annotations
 

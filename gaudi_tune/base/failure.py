@@ -1,4 +1,4 @@
-"""A failure as a value: what kind it is of, in words what happened, and what it has in common with others."""
+"""A failure as a value: its kind, a message, and what it has in common with others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects that are pickled as a reference: Tune pickles its settings when a sweep is resumed, and would use copies."""
+"""Objects that are pickled by reference: Tune pickles its settings when a sweep is resumed, and would use copies."""
 
 from __future__ import annotations
 

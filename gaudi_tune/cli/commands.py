@@ -26,8 +26,8 @@ from typing import Any, NoReturn
 from typing_extensions import override
 
 from gaudi_tune.base.errors import SweepError, damage_is_an_error
-from gaudi_tune.base.prints import prints_of
 from gaudi_tune.base.process import prepare_terminal
+from gaudi_tune.base.trial_output import prints_of
 from gaudi_tune.base.words import as_text, harmless
 from gaudi_tune.cli import command_line
 from gaudi_tune.cli.experiment_script import load_experiment

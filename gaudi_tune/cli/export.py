@@ -11,7 +11,7 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.files import atomic_write
 from gaudi_tune.cli.sweeps import StoredSweep
 from gaudi_tune.define.config_file import SET
-from gaudi_tune.plan.outside import CONFIG
+from gaudi_tune.plan.outside_results import CONFIG
 from gaudi_tune.sweep.record.sweep_file import winner_of
 
 TRIALS_FILE, BEST_FILE = "trials.csv", "best.toml"

@@ -1,4 +1,4 @@
-"""A conversation data set and a small language model for the sample recipe, made of docstrings of installed libraries.
+"""A conversation data set and a small language model for the sample recipe, from docstrings of installed libraries.
 
 The model has read sentences of the docstrings' prose. The conversations are in another style: what is said of a
 parameter. All texts are read from source files, without importing them.

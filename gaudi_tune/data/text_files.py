@@ -1,5 +1,5 @@
 """Reads tables of texts from CSV, TSV, JSON, JSON Lines and parquet files, and from what ``save_to_disk`` of datasets
-wrote, with each value as its file has it."""
+wrote, each value exactly as it stands in its file."""
 
 from __future__ import annotations
 

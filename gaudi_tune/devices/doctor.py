@@ -24,9 +24,9 @@ from rich.text import Text
 from gaudi_tune.base.errors import first_line
 from gaudi_tune.devices import gaudi_node as node
 from gaudi_tune.devices.cores import cores_of, numa_node_of
+from gaudi_tune.devices.doctor_probes import START_THE_CONTAINER, Finding, all_reduce, matmuls
 from gaudi_tune.devices.find import find_devices
 from gaudi_tune.devices.hpu import HPU
-from gaudi_tune.devices.probes import START_THE_CONTAINER, Finding, all_reduce, matmuls
 from gaudi_tune.private.ray_core import accelerators_found_by_ray
 from gaudi_tune.private.surfaces import installed_versions, version_of
 

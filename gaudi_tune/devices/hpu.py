@@ -127,7 +127,7 @@ class Hpu(DeviceType):
         import torch
         from habana_frameworks.torch.hpex import optimizers as fused
 
-        from gaudi_tune.devices.layerwise import habanas_lars
+        from gaudi_tune.devices.lars import habanas_lars
 
         optimizers: dict[str, Callable[..., torch.optim.Optimizer]] = {
             "sgd": fused.FusedSGD,

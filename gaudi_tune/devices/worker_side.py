@@ -128,7 +128,7 @@ class WorkerSide:
         """Return the optimizer of that name, with torch's defaults."""
         from torch.optim import SGD, AdamW, RMSprop
 
-        from gaudi_tune.devices.layerwise import Lars
+        from gaudi_tune.devices.lars import Lars
 
         optimizers = {"sgd": SGD, "adamw": AdamW, "rmsprop": RMSprop, "lars": Lars}
         return cast("Callable[..., Optimizer]", optimizers[name])

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from gaudi_tune.base.failure import Failure
-from gaudi_tune.training.notice import NOTICE_FILE
+from gaudi_tune.training.end_notice import NOTICE_FILE
 
 
 class Mailbox:

@@ -1,4 +1,4 @@
-"""When a trial begins on new workers, because of what ran before it in those that there are."""
+"""When a trial gets new workers, because of what ran before it in the old ones."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from gaudi_tune.base.awaited import Awaited, note_awaited
 from gaudi_tune.base.errors import USER_CODE_ERRORS
 from gaudi_tune.base.failure import Failure, FailureKind, fingerprint_of
 from gaudi_tune.base.files import retry_while_disk_is_full
-from gaudi_tune.base.place import Place
+from gaudi_tune.base.trial_place import Place
 from gaudi_tune.group.errors import (
     DevicesNotReadyError,
     LostTooOftenError,
@@ -31,7 +31,7 @@ from gaudi_tune.group.errors import (
     WorkersLostError,
     unusable_report,
 )
-from gaudi_tune.group.last_written import drop_copies
+from gaudi_tune.group.last_written_checkpoint import drop_copies
 from gaudi_tune.group.new_workers import NewWorkers
 from gaudi_tune.group.report import Report
 from gaudi_tune.group.report_check import check_metrics
@@ -40,7 +40,7 @@ from gaudi_tune.group.worker_group import WorkerGroup
 from gaudi_tune.private import surfaces
 from gaudi_tune.private.ray_tune import Saved, name_checkpoint, set_iteration
 from gaudi_tune.training.checkpoint import Seal, last_whole_checkpoint, seal
-from gaudi_tune.training.notice import drop_between, last_between
+from gaudi_tune.training.end_notice import drop_between, last_between
 
 logger = logging.getLogger(__name__)
 

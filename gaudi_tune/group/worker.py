@@ -29,20 +29,20 @@ from ray.train import Checkpoint
 
 from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.base.files import retry_while_disk_is_full
-from gaudi_tune.base.prints import begin_prints
+from gaudi_tune.base.trial_output import begin_prints
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.device_metrics import DeviceMetrics, TrialCounts
 from gaudi_tune.devices.find import DEVICE
+from gaudi_tune.group.checkpoint_archive import pack, unpack
 from gaudi_tune.group.clean.cleaner import Cleaner, TrialFolders
 from gaudi_tune.group.errors import failure_of_loop
-from gaudi_tune.group.last_written import LastWritten
+from gaudi_tune.group.last_written_checkpoint import LastWritten
 from gaudi_tune.group.mailbox import MAILBOX
-from gaudi_tune.group.passing import pack, unpack
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.ray_tasks import tasks_outside_trial
 from gaudi_tune.private.torch import process_group_kept
+from gaudi_tune.training.end_notice import NoticeBoard
 from gaudi_tune.training.noted_config import unread_keys
-from gaudi_tune.training.notice import NoticeBoard
 from gaudi_tune.training.session import (
     ON_EVERY_RANK,
     SaveFunction,
@@ -157,7 +157,7 @@ class _WarmSession:
             self.ended_by = command
             raise TrialStopped(command)
         if isinstance(save, WrittenCheckpoint):
-            self.last_written.trial_continues(save)
+            self.last_written.copy_written(save)
 
     def save_if_asked(self, save: SaveFunction) -> None:
         if get_context().get_world_rank() == 0 and self.ended_by is None:

@@ -23,7 +23,8 @@ from typing_extensions import Self
 from gaudi_tune.base import names
 from gaudi_tune.base.awaited import Awaited
 from gaudi_tune.base.failure import Failure, FailureKind
-from gaudi_tune.group.booking import lower_numbers_booked
+from gaudi_tune.group.checkpoint_archive import pack, unpack
+from gaudi_tune.group.device_numbers import lower_numbers_booked
 from gaudi_tune.group.errors import (
     LOSS_ERRORS,
     DevicesNotReadyError,
@@ -35,13 +36,12 @@ from gaudi_tune.group.errors import (
     failure_of,
     is_loss,
 )
-from gaudi_tune.group.passing import pack, unpack
 from gaudi_tune.group.report_check import check_all_report
 from gaudi_tune.group.trainer import START_TIMEOUT_S, WorkerGroupSpec
 from gaudi_tune.private.ray_core import free_own
 from gaudi_tune.private.ray_train import timed_out
 from gaudi_tune.private.surfaces import holds
-from gaudi_tune.training.notice import notice_for, save_between
+from gaudi_tune.training.end_notice import notice_for, save_between
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""The path of an event: the state takes note of it, and then the views and trackers show it."""
+"""The path of an event: the record takes it first, and then the views and trackers show it."""
 
 from __future__ import annotations
 

@@ -12,12 +12,12 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.announcer import Announcer
 from gaudi_tune.on_ray.checkpoint_cleanup import CheckpointCleanup
 from gaudi_tune.on_ray.conclusion import Conclusion
-from gaudi_tune.on_ray.ending import EarlyEnd
+from gaudi_tune.on_ray.early_end import EarlyEnd
+from gaudi_tune.on_ray.exit_without_ray import Leaving
 from gaudi_tune.on_ray.given.ray_scheduler import RayScheduler, ray_scheduler_of
 from gaudi_tune.on_ray.given.ray_search import source_of
 from gaudi_tune.on_ray.given.user_callback import UserCallback
 from gaudi_tune.on_ray.given.user_stop import UserStop
-from gaudi_tune.on_ray.leaving import Leaving
 from gaudi_tune.on_ray.reports import Reports
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.state_on_disk import StateOnDisk
@@ -26,7 +26,7 @@ from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.tune_searcher import TuneSearcher
 from gaudi_tune.plan.planner import make_proposer
 from gaudi_tune.show.notify import Notify
-from gaudi_tune.show.pictures.cell import ShowInCell
+from gaudi_tune.show.pictures.notebook_cell import ShowInCell
 from gaudi_tune.show.pictures.page import LivePage
 from gaudi_tune.show.pictures.report import DrawPictures
 from gaudi_tune.show.progress import ShowProgress

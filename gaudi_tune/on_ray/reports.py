@@ -15,7 +15,7 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.group.report import Report
 from gaudi_tune.group.warm_trainable import WarmTrainable
 from gaudi_tune.on_ray.announcer import Announcer
-from gaudi_tune.on_ray.ending import EarlyEnd
+from gaudi_tune.on_ray.early_end import EarlyEnd
 from gaudi_tune.on_ray.given.user_stop import UserStop
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.trials import number_of

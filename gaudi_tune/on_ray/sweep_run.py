@@ -38,10 +38,10 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.announcer import Announcer
 from gaudi_tune.on_ray.checkpoint_cleanup import CheckpointCleanup
 from gaudi_tune.on_ray.conclusion import Conclusion
-from gaudi_tune.on_ray.ending import EarlyEnd
+from gaudi_tune.on_ray.early_end import EarlyEnd
+from gaudi_tune.on_ray.exit_without_ray import Leaving
 from gaudi_tune.on_ray.given.user_callback import UserCallback
 from gaudi_tune.on_ray.given.user_stop import UserStop
-from gaudi_tune.on_ray.leaving import Leaving
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.signals import INTERRUPTED
 from gaudi_tune.on_ray.state_on_disk import StateOnDisk
@@ -57,7 +57,7 @@ from gaudi_tune.sweep.policies.stopping import StoppingRules
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
-from gaudi_tune.training.notice import withdraw_notice
+from gaudi_tune.training.end_notice import withdraw_notice
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from ray import tune
 from gaudi_tune.base.errors import SweepError, shown_plainly, written
 from gaudi_tune.base.files import GROUPS_FOLDER, retry_while_disk_is_full
 from gaudi_tune.base.kept_in_process import NO_RESTORE
-from gaudi_tune.base.prints import note_place
 from gaudi_tune.base.process import changed_environment, prepare_terminal, temporary_environment
+from gaudi_tune.base.trial_output import note_place
 from gaudi_tune.base.words import as_text
 from gaudi_tune.define.config_file import with_file
 from gaudi_tune.define.experiment import Experiment
@@ -23,14 +23,14 @@ from gaudi_tune.define.options import COMMAND_LINE_ONLY, SweepOptions
 from gaudi_tune.define.ranges import plain
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaisedError, lost_actor
-from gaudi_tune.group.last_written import drop_copies
+from gaudi_tune.group.last_written_checkpoint import drop_copies
 from gaudi_tune.group.trainer import WorkerGroupSpec
 from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.on_ray.assemble import assemble
-from gaudi_tune.on_ray.continuation import take_over
 from gaudi_tune.on_ray.given.arguments import epochs_of, read_arguments, with_notes
 from gaudi_tune.on_ray.given.trainable import experiment_of
 from gaudi_tune.on_ray.local_ray import TUNE_NEEDS, TUNE_SETTINGS, start_ray
+from gaudi_tune.on_ray.moved_sweep import take_over
 from gaudi_tune.on_ray.trials import name_of, new_folder_of
 from gaudi_tune.on_ray.tune_files import KeptState, put_back, read_kept_state, results_so_far
 from gaudi_tune.plan.planner import make_plan

@@ -16,9 +16,9 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.plan.apply import apply_options
 from gaudi_tune.plan.check import check
-from gaudi_tune.plan.connect import connect
 from gaudi_tune.plan.decide_plan import decide_plan
-from gaudi_tune.plan.earlier import add_earlier, read_earlier, resumed_if_begun
+from gaudi_tune.plan.earlier_sweeps import add_earlier, read_earlier, resumed_if_begun
+from gaudi_tune.plan.find_devices import connect
 from gaudi_tune.plan.places import check_places
 from gaudi_tune.plan.storage import check_name_is_free, find_storages
 from gaudi_tune.private.surfaces import ANY_VERSION, SURFACES, reason_off, surfaces_off, tested

@@ -1,4 +1,4 @@
-"""MLflow's client: names of models and tags, the meaning of an error, and loggers that say too much."""
+"""MLflow's client: names of models and tags, the meaning of an error, and its noisy loggers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The result of the confirmation: the score of each configuration over its seeds, and whether the winner is real."""
+"""The result of the confirmation: the score of each configuration over its seeds, and whether the winner is real.
+
+``sweep/search/confirmation_trials.py`` chooses what is trained again, ``sweep/record/comparison.py`` compares scores.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The owner of a sweep: the process that runs it. Object stores have no locks, so it writes to a file there often."""
+"""The owner of a sweep: the process that runs it. Object stores have no locks, so its file there is a heartbeat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,20 @@
-"""Checkpoints: a file of tensors and plain values, written whole or not at all, and read without unpickling code."""
+"""Checkpoints: a file of tensors and plain values, written whole or not at all, and read without unpickling code.
+
+The life of a checkpoint, with the file of each step:
+
+1. ``on_ray/sweep_run.py`` asks for one after a report, if ``wants_checkpoint()`` in ``sweep/policies/checkpoints.py``
+   says so. Tune asks by itself for a trial that pauses.
+2. ``group/warm_trainable.py``: ``save()`` names the folder, has rank 0 write it (``group/worker.py``, which calls what
+   the train loop gave to ``report()``; ``group/last_written_checkpoint.py`` if the loop wrote before that report),
+   and seals it with :func:`seal`.
+3. ``on_ray/sweep_run.py`` notes it in the record, and ``on_ray/state_on_disk.py`` soon in the log: Tune keeps the last
+   checkpoint of each trial alone, and deletes the one before.
+4. ``on_ray/checkpoint_cleanup.py`` deletes what is over the budget, by the rules in ``sweep/policies/checkpoints.py``.
+5. After a kill, ``on_ray/tune_files.py`` tells Tune of the checkpoints that the log has. Tune calls ``restore()`` of
+   ``group/warm_trainable.py``, which takes :func:`last_whole_checkpoint`, or what ``training/end_notice.py`` saved
+   between two reports if that is newer.
+6. ``get_checkpoint()`` in ``training/session.py`` gives it to the train loop.
+"""
 
 from __future__ import annotations
 

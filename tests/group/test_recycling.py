@@ -22,7 +22,7 @@ from ray.tune.utils.util import flatten_dict
 from tests.helpers.loops import HABANAS, any_loop
 from gaudi_tune.base import names
 from gaudi_tune.devices.find import DEVICE_TYPES
-from gaudi_tune.base.place import Place
+from gaudi_tune.base.trial_place import Place
 from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.group.trainer import WorkerGroupSpec
 from gaudi_tune.private.fork_server import ForkServer

@@ -12,7 +12,7 @@ from ray.tune.utils.util import flatten_dict
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from gaudi_tune.base import names
-from gaudi_tune.base.place import Place
+from gaudi_tune.base.trial_place import Place
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.group.errors import WorkersLostError
 from gaudi_tune.group.trainer import WorkerGroupSpec

@@ -20,7 +20,7 @@ from ray.tune.result import TRAINING_ITERATION
 from ray.tune.utils.util import flatten_dict
 
 from gaudi_tune.base import files, names
-from gaudi_tune.base.place import Place
+from gaudi_tune.base.trial_place import Place
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.group.errors import LostTooOftenError, WorkerRaisedError
 from gaudi_tune.group.trainer import WorkerGroupSpec

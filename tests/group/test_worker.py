@@ -26,10 +26,10 @@ from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.devices.device_metrics import DeviceMetrics
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.group import worker
+from gaudi_tune.group.checkpoint_archive import unpack
 from gaudi_tune.group.clean import cleaner
 from gaudi_tune.group.clean.cleaner import Cleaner
 from gaudi_tune.group.mailbox import Mailbox
-from gaudi_tune.group.passing import unpack
 from gaudi_tune.training.session import TrainLoop, report, save_if_asked
 
 NEXT = {"do": "start", "config": {"name": "the next trial"}, "checkpoint": None, "folder": "", "node": "", "reports": 0}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gaudi_tune.base.place import Place
+from gaudi_tune.base.trial_place import Place
 
 USUAL = Place(1)
 """What each trial begins on."""

@@ -27,9 +27,9 @@ from ray.air.execution._internal.tracked_actor import TrackedActor
 from ray.train._internal.session import _TrainingResult
 
 from gaudi_tune.base import names
-from gaudi_tune.base.place import Place
+from gaudi_tune.base.trial_place import Place
 from gaudi_tune.devices.hpu import HPU
-from gaudi_tune.group.booking import FREED_WITHIN_S
+from gaudi_tune.group.device_numbers import FREED_WITHIN_S
 from tests.helpers.simulated_actors import USUAL, Clock, Task, TrialActor
 
 START_S, REPORT_S, SAVE_S, RESET_S, END_S = 5.0, 10.0, 0.2, 0.1, 0.2

@@ -22,9 +22,9 @@ from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.find import Devices
 from gaudi_tune.on_ray import sweep_run, tuner
 from gaudi_tune.on_ray.local_ray import ENVIRONMENT
+from gaudi_tune.on_ray.ray_watch import RayWatch
 from gaudi_tune.on_ray.tuner import SweepTuner
-from gaudi_tune.on_ray.watch import RayWatch
-from gaudi_tune.plan import connect
+from gaudi_tune.plan import find_devices
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.trackers.delivery import Sender
 from tests.helpers.simulated_groups import Groups
@@ -66,7 +66,7 @@ def without_ray(storage: Path, groups: Groups, kind: DeviceType) -> Iterator[Non
     devices = Devices(kind, (groups.count,), "simulated")
     nothing = lambda *_: None  # noqa: E731
     others: list[tuple[Any, str, Any]] = [
-        (connect, "find_devices", lambda *_: devices),
+        (find_devices, "find_devices", lambda *_: devices),
         (tuner, "start_ray", lambda _: os.environ.update(ENVIRONMENT)),
         (sweep_run, "free_orphans", nothing),
         (sweep_run, "waiting_actors", set),

@@ -17,8 +17,8 @@ from ray import tune
 from ray.util import placement_group_table
 
 from gaudi_tune import SweepError, SweepOptions
+from gaudi_tune.on_ray.ray_watch import LOOK_EVERY_S
 from gaudi_tune.on_ray.tuner import SweepTuner
-from gaudi_tune.on_ray.watch import LOOK_EVERY_S
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.trackers.tracker import TRACKERS
 from tests.helpers.json_lines import JsonLinesTracker

@@ -38,10 +38,10 @@ ENDS_WITHIN_S = 60
 CONTINUES = "sweep continues: "
 WITH_A_CALLBACK = f"""
 from ray import tune
-from gaudi_tune.on_ray import watch
+from gaudi_tune.on_ray import ray_watch
 from gaudi_tune.on_ray.tuner import SweepTuner
 
-watch.GONE_AFTER_S = 4.0
+ray_watch.GONE_AFTER_S = 4.0
 
 class Extra(tune.Callback):
     def get_state(self):

@@ -258,7 +258,7 @@ import os, time
 import psutil, ray
 from gaudi_tune.on_ray import sweep_run
 from gaudi_tune.on_ray.signals import Signals
-from gaudi_tune.on_ray.watch import RayWatch
+from gaudi_tune.on_ray.ray_watch import RayWatch
 from gaudi_tune.private.ray_core import lean_ray
 
 def leave(ending):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from gaudi_tune.base.prints import PLACES_FILE, prints_of
+from gaudi_tune.base.trial_output import PLACES_FILE, prints_of
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.show.notify import VARIABLE
 from gaudi_tune.sweep.record.trial_state import trial_name

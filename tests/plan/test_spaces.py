@@ -200,7 +200,7 @@ def test_a_fixed_optimizer_leaves_its_branch_of_berts_space(
     scheduler: SchedulerName, storage: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eight = replace(find_devices("cpu", None), nodes=(8,))
-    monkeypatch.setattr("gaudi_tune.plan.connect.find_devices", lambda *_: eight)
+    monkeypatch.setattr("gaudi_tune.plan.find_devices.find_devices", lambda *_: eight)
     plan = plan_for(storage, settings=("optimizer=sgd",), workers_per_trial=8, scheduler=scheduler)
     space, baseline = plan.experiment.search_space, plan.experiment.baseline
     names = {"lr", "batch_size", "weight_decay", "schedule", "warmup", "dropout", "momentum"}

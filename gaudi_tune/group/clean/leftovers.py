@@ -1,4 +1,4 @@
-"""What a trial has started and not ended: runs, writers, functions for the end of the process, threads, processes."""
+"""What a trial has started and not ended: runs, writers, exit handlers, threads, processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A forest that predicts from its hyperparameters how a trial stands among the others: what importance is read from."""
+"""A forest that predicts a trial's standing among the others from its hyperparameters; importance comes from it."""
 
 from __future__ import annotations
 

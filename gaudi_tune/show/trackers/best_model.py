@@ -21,7 +21,7 @@ from packaging.version import Version
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.private.mlflow import MLFLOW_MODEL_VERSIONS, PYFUNC_LOGGER
-from gaudi_tune.show.trackers.child import ChildError, call_in_child
+from gaudi_tune.show.trackers.child_process import ChildError, call_in_child
 from gaudi_tune.show.trackers.model_line import ALIAS, checkpoint_name
 from gaudi_tune.show.trackers.records import SWEEP, LogModel, trial_in
 from gaudi_tune.training import prediction

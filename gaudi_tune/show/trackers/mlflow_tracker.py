@@ -1,4 +1,9 @@
-"""A sweep in MLflow: a parent run for the sweep, a child run for each trial."""
+"""A sweep in MLflow: a parent run for the sweep, a child run for each trial.
+
+Here it is composed which numbers a run gets, from the record and the events of the sweep. On the way to MLflow,
+``trial_run.py`` leaves out reports that a trial repeats, ``mlflow_names.py`` gives names that MLflow accepts,
+``outbox.py`` keeps the records on disk, ``delivery.py`` takes them from there, and ``mlflow_runs.py`` calls MLflow.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of what MLflow is to be told: each is one line of a sweep's outbox."""
+"""The records of the outbox: what MLflow is to be told, a line each."""
 
 from __future__ import annotations
 

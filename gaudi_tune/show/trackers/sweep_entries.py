@@ -1,4 +1,4 @@
-"""What the run of a sweep has besides its trials: versions, options, and what confirmation and front say."""
+"""What the run of a sweep has besides its trials: versions, options, and the results of confirmation and front."""
 
 from __future__ import annotations
 

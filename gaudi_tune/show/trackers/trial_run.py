@@ -11,8 +11,9 @@ from gaudi_tune.show.trackers.records import Update
 PARAM_METRIC_PREFIX = "hyperparameters/"
 """The prefix of the metric of a hyperparameter that changes while a trial trains."""
 
-Clone: TypeAlias = frozenset[tuple[str, float]]
-"""The hyperparameters that differ from those that a trial began with: the seed of a clone always does."""
+ChangedParams: TypeAlias = frozenset[tuple[str, float]]
+"""The hyperparameters of a report that differ from those that its trial began with: none, but for clones of pbt, whose
+seed always does. Reports are counted for each such set, see :meth:`TrialRun.add`."""
 
 
 @dataclass
@@ -24,8 +25,8 @@ class TrialRun:
     params: Mapping[str, str]
     step: int = 0
     """The largest step of its reports."""
-    _reports: dict[Clone, int] = field(default_factory=dict)
-    """The number of the last report, by clone."""
+    _reports: dict[ChangedParams, int] = field(default_factory=dict)
+    """The number of the last report, by what had changed."""
 
     @property
     def attempt(self) -> int:
@@ -43,9 +44,9 @@ class TrialRun:
         A trial that lost its workers repeats reports, which are left out. One that took over another's weights may also
         go back to an earlier step, but with another configuration, and its reports are new.
         """
-        clone = frozenset(entry for entry in report.metrics.items() if entry[0].startswith(PARAM_METRIC_PREFIX))
-        is_new = report.report > self._reports.get(clone, 0)
+        changed = frozenset(entry for entry in report.metrics.items() if entry[0].startswith(PARAM_METRIC_PREFIX))
+        is_new = report.report > self._reports.get(changed, 0)
         if is_new:
             self.step = max(self.step, report.step)
-            self._reports[clone] = report.report
+            self._reports[changed] = report.report
         return is_new

@@ -1,4 +1,4 @@
-"""Two policies: which reports deserve a checkpoint, and which checkpoints to delete when all take too much room."""
+"""Two policies: which reports deserve a checkpoint, and which checkpoints to delete when they take too much space."""
 
 from __future__ import annotations
 

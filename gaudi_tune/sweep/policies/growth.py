@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.place import Place
+from gaudi_tune.base.trial_place import Place
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.sweep_plan import Plan

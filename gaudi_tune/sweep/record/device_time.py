@@ -102,7 +102,16 @@ class DeviceTime:
         self._holdings[trial] = _Holding(time.monotonic())
 
     def reported(self, trial: int, metrics: Mapping[str, Any], *, is_repeat: bool = False) -> None:
-        """Count the time since the trial's last report. The training for a repeated report counts as lost."""
+        """Count the time since the trial's last report. The training for a repeated report counts as lost.
+
+        ```
+        counted_until        ordered_at                      trained_from         reported_at
+        last report          Tune orders the next one        first training step  this report
+             |--- waiting ---|--- lost --- starts (workers) ---|--- trains, evaluates ---|
+        ```
+
+        ``freed_at`` is when another trial left the device, which may be after ``ordered_at``.
+        """
         holding = self._holdings.setdefault(trial, _Holding(self.began))
         reported_at = time.monotonic()
         ordered_at = reported_at - metrics.get(names.STEP_SECONDS, reported_at - holding.counted_until)

@@ -1,4 +1,4 @@
-"""Values as JSON that gives them back as they were: tuples, sets and bytes too, and keys that are no texts.
+"""Values as JSON that gives them back as they were: tuples, sets and bytes too, and keys that are no strings.
 
 What JSON has no form for is an object of one entry there, whose name begins with ``$``. An object of some other class
 is kept pickled; :func:`from_json_form` loads it for a resume alone.

@@ -1,4 +1,4 @@
-"""The file of a sweep, which says what it began with, and the search for sweeps and what they came to."""
+"""The file of a sweep, which says what it began with, and the search for sweeps and their results."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ from gaudi_tune.define.ranges import holds
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.private import optuna as internals
 from gaudi_tune.sweep.record.trial_state import TrialState
+from gaudi_tune.sweep.search.device_memory import first_that_fits
 from gaudi_tune.sweep.search.gaussian_process.sampler import GaussianProcessSampler
 from gaudi_tune.sweep.search.guesses import GUESSED, guess, guesses_pay_off
-from gaudi_tune.sweep.search.memory import first_that_fits
 from gaudi_tune.sweep.search.sampler_view import ATTR_NUMBER, SamplerView, TrialLimits
 from gaudi_tune.sweep.search.samplers import make_sampler
 from gaudi_tune.sweep.search.study_record import StudyRecord

@@ -13,7 +13,7 @@ from gaudi_tune import Budget, Experiment
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.names import CONFIRMS
-from gaudi_tune.base.place import Place
+from gaudi_tune.base.trial_place import Place
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.device import DeviceType

@@ -21,7 +21,7 @@ from ray.exceptions import RayTaskError
 from gaudi_tune.base.failure import Failure, FailureKind, fingerprint_of
 from gaudi_tune.base.files import STATE_LOG
 from gaudi_tune.group.errors import WorkerRaisedError, WorkersLostError
-from gaudi_tune.group.last_written import LastWritten
+from gaudi_tune.group.last_written_checkpoint import LastWritten
 from gaudi_tune.training.report_values import plain_report
 from gaudi_tune.training.session import WrittenCheckpoint
 from tests.helpers.simulated_actors import Clock, TrialActor
@@ -62,7 +62,7 @@ class Workers:
 
     def next_report(self) -> dict[str, Any]:
         if self._given is not None:
-            self._written.trial_continues(self._given)
+            self._written.copy_written(self._given)
             self._given = None
         try:
             metrics, saves = next(self._reports)

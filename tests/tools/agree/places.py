@@ -23,7 +23,7 @@ from gaudi_tune.base.words import format_score, format_value
 from gaudi_tune.cli.export import export
 from gaudi_tune.cli.sweeps import StoredSweep
 from gaudi_tune.define.objective import Objective
-from gaudi_tune.group.last_written import SUFFIX
+from gaudi_tune.group.last_written_checkpoint import SUFFIX
 from gaudi_tune.on_ray.tune_files import results_so_far
 from gaudi_tune.show.result import in_list
 from gaudi_tune.show.trackers.mlflow_names import accepted_name

@@ -10,7 +10,7 @@ from pathlib import Path
 from gaudi_tune.cli.export import export
 from gaudi_tune.cli.sweeps import StoredSweep
 from gaudi_tune.define.config_file import read_config
-from gaudi_tune.plan.earlier import results_of
+from gaudi_tune.plan.earlier_sweeps import results_of
 from tests.tools.agree.truth import Truth
 
 

@@ -57,8 +57,8 @@ import numpy as np
 import optuna
 
 from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
-from gaudi_tune.plan.earlier import best_that_fit
-from gaudi_tune.plan.outside import Result
+from gaudi_tune.plan.earlier_sweeps import best_that_fit
+from gaudi_tune.plan.outside_results import Result
 from gaudi_tune.show.result import in_list
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed

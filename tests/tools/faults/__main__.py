@@ -33,12 +33,12 @@ import psutil
 
 from gaudi_tune.define.options import SchedulerName
 from tests.helpers.mlflow_server import Server
+from tests.tools.fault_report import Result, conclude, parsed
 from tests.tools.faults.check import check
 from tests.tools.faults.disk import file_system_that_fills, file_system_that_stalls
 from tests.tools.faults.inflict import KINDS, Inflict
 from tests.tools.faults.memory_group import JOIN_GROUP, group_with_little_memory
 from tests.tools.faults.sweep import GROUPS, Sweep
-from tests.tools.harm import Result, conclude, parsed
 
 TRIALS_A_FAULT = 8
 """Enough to last until all groups train again."""

@@ -1,1 +1,1 @@
-"""A fuzzer: inputs that are nearly right, at every door through which a user gives something to a sweep."""
+"""A fuzzer: inputs that are nearly right, for everything that a user can give to a sweep."""

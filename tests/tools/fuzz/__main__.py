@@ -1,4 +1,4 @@
-"""Give a sweep inputs that are nearly right, at every door, and see that each is answered.
+"""Give a sweep inputs that are nearly right, wherever it takes any, and see that each is answered.
 
     python -m tests.tools.fuzz [--inputs 2000] [--seed 0] [--door NAME ...]
 
@@ -140,7 +140,7 @@ def prepare(place: Path) -> None:
 
 
 def fuzz(inputs: int, seed: int, doors: Sequence[str]) -> dict[str, int]:
-    """Give this many inputs, print what falls, and return how many there were of each kind."""
+    """Give this many inputs, print those that go wrong, and return how many there were of each kind."""
     counts: Counter[str] = Counter()
     seen: Counter[tuple[str, str, str]] = Counter()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""A small budget of the fuzzer, and that it sees what falls."""
+"""A small budget of the fuzzer, and that it sees what goes wrong."""
 
 from __future__ import annotations
 

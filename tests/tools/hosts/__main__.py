@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers.object_store import BUCKET, CREDENTIALS
+from tests.tools.fault_report import Result, conclude, parsed
 from tests.tools.faults.accumulating import HURRY
-from tests.tools.harm import Result, conclude, parsed
 from tests.tools.hosts.network import SHARED, Host, ended_at_exit, leave_machines_network
 from tests.tools.hosts.sweep import HostsSweep, start_ray
 

@@ -1,4 +1,4 @@
-"""A trial on several GPUs of one node, with real workers on a Ray that believes in two: each takes its own.
+"""A trial on several GPUs of one node, with real workers on a Ray that was told of two: each takes its own.
 
 They compute on the CPU. ``ON_GPU_AS=cpu`` runs it where there is no GPU, in 20 s.
 """

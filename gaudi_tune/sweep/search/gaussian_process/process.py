@@ -1,4 +1,4 @@
-"""A Gaussian process: what the scores of trials say of configurations that no trial has had."""
+"""A Gaussian process: what the scores of trials say about configurations that no trial has had."""
 
 from __future__ import annotations
 

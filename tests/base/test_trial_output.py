@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gaudi_tune.base.prints import begin_prints, note_place, prints_of
+from gaudi_tune.base.trial_output import begin_prints, note_place, prints_of
 
 
 def test_prints_are_read_by_trial_over_all_starts_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gaudi_tune.devices.layerwise import Lars
+from gaudi_tune.devices.lars import Lars
 from tests.helpers.stand_in_hpu import forked_output_of
 
 

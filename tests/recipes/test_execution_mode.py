@@ -42,7 +42,7 @@ def test_the_mode_and_its_reason(
 @pytest.fixture
 def on_hpus(monkeypatch: pytest.MonkeyPatch) -> None:
     two = Devices(DEVICE_TYPES["hpu"], (2,), "planted")
-    monkeypatch.setattr("gaudi_tune.plan.connect.find_devices", lambda *given: two)
+    monkeypatch.setattr("gaudi_tune.plan.find_devices.find_devices", lambda *given: two)
     monkeypatch.delenv(LAZY_MODE, raising=False)
 
 

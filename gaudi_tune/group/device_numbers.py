@@ -1,4 +1,4 @@
-"""Devices of certain numbers: Ray hands out the lowest free ones, so the lower ones are booked meanwhile."""
+"""Workers on devices of given numbers: Ray hands out the lowest free ones, so the lower ones are booked meanwhile."""
 
 from __future__ import annotations
 

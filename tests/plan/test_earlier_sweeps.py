@@ -22,9 +22,9 @@ from gaudi_tune.cli.command_line import parse_options
 from gaudi_tune.cli.run import dry_run_lines
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
-from gaudi_tune.plan import outside
-from gaudi_tune.plan.earlier import best_that_fit, unused_seed
-from gaudi_tune.plan.outside import Result, params_of
+from gaudi_tune.plan import outside_results
+from gaudi_tune.plan.earlier_sweeps import best_that_fit, unused_seed
+from gaudi_tune.plan.outside_results import Result, params_of
 from gaudi_tune.plan.planner import make_plan, make_proposer
 from gaudi_tune.show.plan_text import plan_lines
 from gaudi_tune.sweep.record.state_log import StateLog, logged_trials, pack, read_log
@@ -320,7 +320,7 @@ def test_a_value_is_read_as_the_space_has_it(given: object, value: object) -> No
 def test_of_many_runs_the_best_are_read(
     uri: str, tmp_path: Path, storage: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outside, "MAX_RUNS", 2)
+    monkeypatch.setattr(outside_results, "MAX_RUNS", 2)
     client = MlflowClient(uri)
     old = client.create_experiment("old", str(tmp_path / "artifacts"))
     for x, score in ((0.125, 0.9), (0.25, math.inf), (0.5, 0.1), (0.75, 0.2)):

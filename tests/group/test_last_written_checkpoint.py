@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gaudi_tune.base.files import GROUPS_FOLDER
-from gaudi_tune.group.last_written import LastWritten, drop_copies
+from gaudi_tune.group.last_written_checkpoint import LastWritten, drop_copies
 from gaudi_tune.training.session import WrittenCheckpoint
 
 
@@ -22,7 +22,7 @@ def report(last: LastWritten, folder: Path, epoch: int, *, writes: bool) -> tupl
     if to_save is not None:
         to_save(saved)
     if save is not None:
-        last.trial_continues(save)
+        last.copy_written(save)
     return ((saved / "epoch").read_text() if saved.exists() else "", last.behind)
 
 

@@ -34,13 +34,13 @@ class LastWritten:
         """Return what saves the trial at a report: what came with it, or the copy."""
         self._skips = self._skips or save is None
         if save is None and self._start is not None:
-            self.trial_continues(self._start)
+            self.copy_written(self._start)
         self._start = None
         uses_copy = save is None and self._copy is not None
         self.behind = self.behind + 1 if uses_copy else 0
         return self._copy if uses_copy else save
 
-    def trial_continues(self, written: WrittenCheckpoint) -> None:
+    def copy_written(self, written: WrittenCheckpoint) -> None:
         """Copy what came with a report, before the loop may delete it."""
         self.forget()
         if self._skips or not self._wrote_before:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gaudi_tune.group.passing import pack, unpack
+from gaudi_tune.group.checkpoint_archive import pack, unpack
 
 
 def test_a_checkpoint_arrives_as_it_was(tmp_path: Path) -> None:

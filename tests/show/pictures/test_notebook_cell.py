@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gaudi_tune.show.pictures.cell import PLOTLY
+from gaudi_tune.show.pictures.notebook_cell import PLOTLY
 from tests.helpers.kernel import Kernel, started_kernel
 
 pytest.importorskip("ipykernel")
@@ -17,8 +17,8 @@ import sys, tempfile, time
 from itertools import chain, repeat
 from pathlib import Path
 from gaudi_tune import Experiment, main
-from gaudi_tune.show.pictures import cell as cell_module
-from gaudi_tune.show.pictures.cell import ShowInCell
+from gaudi_tune.show.pictures import notebook_cell as cell_module
+from gaudi_tune.show.pictures.notebook_cell import ShowInCell
 from gaudi_tune.show.progress import ShowProgress
 from gaudi_tune.sweep.record.events import SweepBegan, SweepEnded
 from tests.show.pictures.test_page import MIXED, Sweep

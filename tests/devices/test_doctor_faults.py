@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gaudi_tune.devices import doctor, gaudi_node, probes
+from gaudi_tune.devices import doctor, doctor_probes, gaudi_node
 from gaudi_tune.devices.cores import DEVICE_ROOT
 from gaudi_tune.private.surfaces import version_of
 from tests.helpers.stand_in_hpu import FORGOTTEN, lay_out_devices
@@ -109,7 +109,7 @@ def answering(**changed: str) -> Callable[[Node], None]:
 
 
 def hang(node: Node) -> None:
-    node.patch.setattr(probes, "WITHIN_S", 0.2)
+    node.patch.setattr(doctor_probes, "WITHIN_S", 0.2)
     node.probe("exec sleep 60")
 
 

@@ -1,4 +1,4 @@
-"""What a sweep takes from earlier ones: how it began if it is resumed, a baseline, and good configurations
+"""What a sweep takes from earlier ones: its beginning if it is resumed, a baseline, and good configurations
 (``--learn-from``). :func:`read_earlier` reads it all, once.
 """
 
@@ -20,7 +20,7 @@ from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.define.space_checks import Draw
 from gaudi_tune.define.sweep_plan import HOLD_OUT, Plan
 from gaudi_tune.plan.apply import choose_objectives
-from gaudi_tune.plan.outside import Result, is_outside, params_of, read_outside
+from gaudi_tune.plan.outside_results import Result, is_outside, params_of, read_outside
 from gaudi_tune.show.result import in_list
 from gaudi_tune.sweep.record.state_log import logged_trials
 from gaudi_tune.sweep.record.sweep_file import (

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from gaudi_tune.define.options import PROJECT_ROOT
-from gaudi_tune.show.trackers.child import ChildError, call_in_child
+from gaudi_tune.show.trackers.child_process import ChildError, call_in_child
 from tests.helpers.team_server import wait_until
 
 pytestmark = pytest.mark.processes
@@ -93,7 +93,7 @@ def test_no_file_stays_open() -> None:
 
 WAITING = """
 import os, pathlib, sys, time
-from gaudi_tune.show.trackers.child import call_in_child
+from gaudi_tune.show.trackers.child_process import call_in_child
 
 def wait():
     pathlib.Path(sys.argv[1]).write_text(f"{os.getpid()}.")

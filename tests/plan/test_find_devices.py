@@ -7,7 +7,7 @@ import ray
 from ray._private.utils import check_version_info
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.plan.connect import check_train_version, join_cluster
+from gaudi_tune.plan.find_devices import check_train_version, join_cluster
 
 
 @pytest.mark.parametrize("address", ["node-1", "node-1:", ":6379", "node-1:ray"])

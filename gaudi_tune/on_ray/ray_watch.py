@@ -1,4 +1,4 @@
-"""A watch that ends a sweep in good order when Ray is gone: Tune's event loop would wait for Ray without end."""
+"""Watches Ray, and ends a sweep in good order when Ray is gone: Tune's event loop would wait for it for ever."""
 
 from __future__ import annotations
 

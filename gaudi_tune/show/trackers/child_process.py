@@ -1,4 +1,4 @@
-"""A function in a child process: it may end that, as code in C that fails does, and this process goes on."""
+"""Runs a function in a child process. If it crashes that, as code in C can, this process goes on."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gaudi_tune.training import notice
-from gaudi_tune.training.notice import (
+from gaudi_tune.training import end_notice
+from gaudi_tune.training.end_notice import (
     NoticeBoard,
     drop_between,
     give_notice,
@@ -25,7 +25,7 @@ def write(directory: Path) -> None:
 
 @pytest.fixture
 def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(notice, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(end_notice, "LOOK_EVERY_S", 0.0)
     folder = tmp_path / "trial-001"
     folder.mkdir()
     return folder
@@ -72,7 +72,7 @@ def test_a_checkpoint_from_a_node_with_a_wrong_clock_counts_as_saved_now(trial: 
 
 
 def test_a_worker_looks_for_the_notice_a_few_times_a_second(trial: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notice, "LOOK_EVERY_S", 1000.0)
+    monkeypatch.setattr(end_notice, "LOOK_EVERY_S", 1000.0)
     board = NoticeBoard(trial, "node-1", reports=0)
     board.save_if_asked(write)
     give_notice(trial.parent)

@@ -1,4 +1,4 @@
-"""The end of the process where Tune can no longer end the sweep: Ray is gone, or a signal says that it soon will be."""
+"""The end of the process where Tune can no longer end the sweep: Ray is gone, or soon will be after a signal."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 
 from gaudi_tune.base.errors import errors_are_logged
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.on_ray.ending import EarlyEnd
+from gaudi_tune.on_ray.early_end import EarlyEnd
+from gaudi_tune.on_ray.ray_watch import RayWatch
 from gaudi_tune.on_ray.signals import STATUSES
-from gaudi_tune.on_ray.watch import RayWatch
 from gaudi_tune.sweep.record.events import Ending
 from gaudi_tune.sweep.record.sweep_state import SweepState
-from gaudi_tune.training.notice import LOOK_EVERY_S, give_notice, saved_since
+from gaudi_tune.training.end_notice import LOOK_EVERY_S, give_notice, saved_since
 
 logger = logging.getLogger(__name__)
 

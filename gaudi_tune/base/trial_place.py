@@ -1,4 +1,4 @@
-"""The place of a trial, which the sweep tells its trial actor, and the trial actor its workers."""
+"""The devices of a trial, which the sweep tells its trial actor, and the trial actor its workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A prediction of which proposals will not fit into a device's memory, learned from the trials that did not."""
+"""Predicts which proposals will not fit into a device's memory, learning from the trials that did not."""
 
 from __future__ import annotations
 
