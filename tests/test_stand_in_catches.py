@@ -43,9 +43,9 @@ def waits_of(steps):
     return _device.counts().waits - before
 def waits_a_step():
     return (waits_of(9) - waits_of(4)) / 5
-def reads_each_loss(trial, batch, loss_sum):
-    step(trial, batch, loss_sum)
-    float(loss_sum)
+def reads_each_loss(trial, batch, interval):
+    step(trial, batch, interval)
+    float(interval.loss_sum)
 step = loop._Trial._step
 found["waits"] = [waits_a_step()]
 with patch.object(loop._Trial, "_step", reads_each_loss):

@@ -7,7 +7,7 @@ import sys
 from gaudi_tune.private.surfaces import part
 
 
-@part("clean-process", lambda: None)
+@part("new-classes", lambda: None)
 def forget_classes() -> None:
     """Have cloudpickle make new classes from now on. No public API does this.
 

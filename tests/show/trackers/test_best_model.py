@@ -164,7 +164,7 @@ def crash(folder: Path) -> Any:
 def test_a_predictor_that_ends_its_process_costs_the_model_alone(
     store: str, storage: Path, checkpoints: dict[str, Path]
 ) -> None:
-    """Other ends of its process: test_child.py."""
+    """Other ends of its process: test_child_process.py."""
     sweep = Sweep(store, storage, "crash", replace(BERT, predictor=crash), checkpoints["bert"])
     reason = r"its process was killed by signal 11"
     assert re.fullmatch(rf"MLflow has no model of the best trial: .*checkpoint_000000 \({reason}\)", sweep.end(1))

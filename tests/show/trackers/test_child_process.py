@@ -68,8 +68,8 @@ def panic() -> None:
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        (leave, r"SystemExit: 3 \(.*test_child\.py, line \d+\)"),
-        (panic, r"PanicError: no such tensor \(.*test_child\.py, line \d+\)"),
+        (leave, r"SystemExit: 3 \(.*test_child_process\.py, line \d+\)"),
+        (panic, r"PanicError: no such tensor \(.*test_child_process\.py, line \d+\)"),
         (lambda: ctypes.string_at(0), "its process was killed by signal 11"),
         (lambda: os._exit(7), "its process ended with status 7"),
         (lambda: time.sleep(600), r"it took longer than 0\.2 s"),
