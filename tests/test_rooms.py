@@ -38,7 +38,7 @@ BUDGETS = {
     "define": 1410,
     "group": 1842,
     "integrations": 165,
-    "data": 1745,
+    "data": 1751,
     "storage": 438,
     "recipes": 1224,
     "training": 658,

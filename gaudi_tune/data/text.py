@@ -75,6 +75,20 @@ class LabelledText(NamedTuple):
     label: str
 
 
+class LabelledTexts(list[LabelledText]):
+    """The texts of a split, in the order of the data. Checks from outside read them by these names."""
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each row."""
+        return [row.text for row in self]
+
+    @property
+    def labels(self) -> list[str]:
+        """The name of each row's class."""
+        return [row.label for row in self]
+
+
 def tokenized(config: TextConfig) -> TokenizedData:
     """Return the tokenized data of ``config``. It is tokenized if this node has not done so yet.
 
@@ -103,17 +117,17 @@ def _tokenize(config: TextConfig, folder: Path) -> None:
     full: list[str] = []
     for split, all_rows in splits.items():
         rows = _first_texts(config, split, all_rows, notes)
-        sizes[split] = len(rows)
+        sizes[split], texts = len(rows), rows.texts
         shape = (sizes[split], config.max_length)
         ids = np.lib.format.open_memmap(folder / f"{split}_input_ids.npy", mode="w+", dtype=np.int32, shape=shape)
         lengths = np.empty(sizes[split], dtype=np.int64)
         for start in range(0, sizes[split], TEXTS_AT_A_TIME):
             chunk = slice(start, start + TEXTS_AT_A_TIME)
-            encoded = encode(tokenizer, [row.text for row in rows[chunk]])
+            encoded = encode(tokenizer, texts[chunk])
             ids[chunk], lengths[chunk] = encoded["input_ids"], encoded["attention_mask"].sum(axis=1)
         ids.flush()
         np.save(folder / f"{split}_lengths.npy", lengths)
-        classes = np.array([class_numbers[row.label] for row in rows], dtype=np.int64)
+        classes = np.array([class_numbers[label] for label in rows.labels], dtype=np.int64)
         np.save(folder / f"{split}_labels.npy", classes)
         if full_rows := int((lengths == config.max_length).sum()):
             full.append(f"{full_rows} of {sizes[split]} texts of {split}")
@@ -124,16 +138,14 @@ def _tokenize(config: TextConfig, folder: Path) -> None:
     tokenizer.save_pretrained(folder / TOKENIZER_FOLDER)
 
 
-def _first_texts(
-    config: TextConfig, split: str, texts: Sequence[LabelledText], notes: list[str]
-) -> Sequence[LabelledText]:
+def _first_texts(config: TextConfig, split: str, texts: LabelledTexts, notes: list[str]) -> LabelledTexts:
     """Return as many texts of a split as the configuration uses, and note how many there are."""
     limit = config.train_samples if split == "train" else config.val_samples
     if not limit or limit >= len(texts):
         return texts
     # Rows may be sorted: the first should have as many classes as a random sample, of which each is in it by a chance.
-    class_count = len({row.label for row in texts[:limit]})
-    sizes = np.array([*Counter(row.label for row in texts).values()])
+    class_count = len({*texts.labels[:limit]})
+    sizes = np.array([*Counter(texts.labels).values()])
     chances = 1 - (1 - limit / len(texts)) ** sizes
     if class_count < chances.sum() - DEVIATIONS * np.sqrt(chances @ (1 - chances)):
         option = "train_samples" if split == "train" else "val_samples"
@@ -143,7 +155,7 @@ def _first_texts(
             f"sorted; take all with --set {option}=0, or shuffle them"
         )
     notes.append(limited("texts", split, limit, len(texts)))
-    return texts[:limit]
+    return LabelledTexts(texts[:limit])
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> dict[str, np.ndarray[Any, Any]]:
@@ -155,12 +167,12 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> dict[str, np
     return {name: encoded[name] for name in ("input_ids", "attention_mask")}
 
 
-def _load_texts(config: TextConfig) -> tuple[dict[Split, Sequence[LabelledText]], list[str], list[str]]:
+def _load_texts(config: TextConfig) -> tuple[dict[Split, LabelledTexts], list[str], list[str]]:
     """Return the splits (``train``, ``val``, and ``test`` if it is held out), the names of the classes, and remarks."""
     tables, notes = tables_of(config.data, _columns(config))
     notes += _parts_with_equal_rows(config, tables)
     parts = {"train": _labelled(config, tables.get("train", ()))}
-    labels = sorted({row.label for row in parts["train"]})
+    labels = sorted({*parts["train"].labels})
     if len(labels) == 1:
         raise ValueError(
             f"the training texts have one class ({labels[0]}), and there is nothing to tell it from; give two or more"
@@ -172,13 +184,14 @@ def _load_texts(config: TextConfig) -> tuple[dict[Split, Sequence[LabelledText]]
     if config.hold_out and validation == "validation" and "test" in tables:
         try:
             parts["test"] = _labelled(config, tables["test"])
-            if unseen := sorted({row.label for row in parts["test"]} - {*labels}):
+            if unseen := sorted({*parts["test"].labels} - {*labels}):
                 raise ValueError(f"its class {unseen[0]!r} is not in train")
         except ValueError as error:  # such as one without labels, as in many public benchmarks
             parts.pop("test", None)
             notes.append(f"the test part is left aside: {error}")
-    splits, remarks = divided(parts, "texts", hold_out=config.hold_out, class_of=lambda row: row.label)
-    if unseen := sorted({row.label for row in splits["val"]} - {*labels}):
+    rows, remarks = divided(parts, "texts", hold_out=config.hold_out, class_of=lambda row: row.label)
+    splits = {split: LabelledTexts(texts) for split, texts in rows.items()}
+    if unseen := sorted({*splits["val"].labels} - {*labels}):
         raise ValueError(f"classes {unseen} are in the validation split and not in train")
     return splits, labels, [*notes, *remarks]
 
@@ -196,13 +209,13 @@ def _parts_with_equal_rows(config: TextConfig, tables: Mapping[str, Sequence[Tab
             earlier_rows |= {*rows}
 
 
-def _labelled(config: TextConfig, tables: Sequence[Table]) -> list[LabelledText]:
+def _labelled(config: TextConfig, tables: Sequence[Table]) -> LabelledTexts:
     """Return the rows of a split.
 
     Raises:
         ValueError: A table lacks a column, or a row lacks a text or a class that can be used.
     """
-    rows: list[LabelledText] = []
+    rows = LabelledTexts()
     for table in tables:
         columns = [_column(config, table, name) for name in _columns(config)]
         for number, (text, label) in enumerate(zip(*columns, strict=True), 1):
