@@ -93,7 +93,7 @@ class ReportCallback(TrainerCallback):
         if isinstance(datasets, dict):
             if f"eval_{list(datasets)[-1]}_runtime" not in metrics:
                 return  # the Trainer goes on to the next one
-        elif any(name.startswith("eval_") and name.endswith("_runtime") for name in metrics.keys() - {"eval_runtime"}):
+        elif "eval_runtime" not in metrics and any(name.endswith("_runtime") for name in metrics):
             raise _without_trainer("with several datasets to evaluate, which make one report")
         metrics, self._evaluated = self._evaluated, {}
         progress = {names.EPOCH: state.epoch or 0.0, names.STEP: state.global_step}

@@ -45,7 +45,7 @@ def test_the_first_steps_of_a_long_epoch_are_not_epoch_0(tmp_path: Path, caplog:
     arguments, callback = TrainingArguments(output_dir=str(tmp_path), report_to="none", use_cpu=True), ReportCallback()
     callback.on_train_begin(arguments)
     state = TrainerState(epoch=0.0003, global_step=30)
-    metrics = {"eval_loss": 1.0}
+    metrics = {"eval_loss": 1.0, "eval_runtime": 0.2, "eval_own_runtime": 3.0}  # the last one is compute_metrics'
     callback.on_evaluate(arguments, state, TrainerControl(), metrics=metrics, model=torch.nn.Linear(1, 1))
     assert "'epoch': 0.0003, 'step': 30" in caplog.text
     metrics = {"eval_first_loss": 1.0, "eval_first_runtime": 0.1}
