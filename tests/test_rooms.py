@@ -34,7 +34,7 @@ BUDGETS = {
     "sweep.policies": 720,
     "sweep.search": 1131,
     "show": 3288,
-    "sweep.record": 1292,
+    "sweep.record": 1295,
     "define": 1410,
     "group": 1842,
     "integrations": 165,

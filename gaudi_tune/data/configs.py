@@ -39,7 +39,7 @@ class TextConfig(TrainingConfig):
     @property
     @override
     def most_shapes(self) -> int:
-        """The most lengths that texts are padded to, each with graphs of its own."""
+        """The most lengths that texts are padded to, each with its own graphs."""
         is_small = 0 < self.train_samples <= FEW_TEXTS
         return self.padded_lengths or (1 if is_small else MANY_LENGTHS)
 
@@ -85,7 +85,7 @@ class ChatConfig(TrainingConfig):
     @property
     @override
     def most_shapes(self) -> int:
-        """The most lengths of samples, each with graphs of its own."""
+        """The most lengths of samples, each with its own graphs."""
         return 1 if self.packing else self.padded_lengths
 
     @override

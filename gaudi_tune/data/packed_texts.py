@@ -32,7 +32,7 @@ class PackedTexts(Dataset[Any]):
             folder: Its folder.
             split: Its name.
             max_length: The most tokens of a sample.
-            packing: Whether a sample may have several texts, with positions of their own.
+            packing: Whether a sample may have several texts, with their own positions.
             padded_lengths: The most lengths that samples are padded to, without packing. 1: all have ``max_length``.
         """
         self._tokens = np.load(folder / f"{split}_tokens.npy", mmap_mode="r")

@@ -76,7 +76,7 @@ class LabelledText(NamedTuple):
 
 
 class LabelledTexts(list[LabelledText]):
-    """The texts of a split, in the order of the data. Checks from outside read them by these names."""
+    """The texts of a split, in the order of the data."""
 
     @property
     def texts(self) -> list[str]:

@@ -34,7 +34,7 @@ class Graphs(NamedTuple):
     continuous: tuple[str, ...]
     """The hyperparameters that have so many values that each trial compiles a new graph."""
     most_shapes: int = 1
-    """How many shapes, such as padded lengths, the samples of a trial may have, each with graphs of its own."""
+    """How many shapes, such as padded lengths, the samples of a trial may have, each with its own graphs."""
 
 
 @dataclass(frozen=True, kw_only=True)

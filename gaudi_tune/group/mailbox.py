@@ -103,7 +103,7 @@ class Answering:
 
 
 class MailboxActor(Answering):
-    """A mailbox in a process of its own."""
+    """A mailbox in a separate process."""
 
     def __init__(self) -> None:
         self.mailbox = Mailbox()

@@ -1,6 +1,6 @@
 """The TorchTrainer of a worker group by Ray's public API alone, where the one of :mod:`.lean_trainer` does not fit Ray.
 
-Its workers are Ray's own, and the trial actor cannot call them. So each has its mailbox in an actor of its own.
+Its workers are Ray's own, and the trial actor cannot call them. So each has its mailbox in a separate actor.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ from gaudi_tune.show.summary import reopen_summary, search_of, summarise
 from gaudi_tune.show.trackers.store import variables_of_runs
 from gaudi_tune.show.trackers.tracker import TRACKERS, Tracker
 from gaudi_tune.storage.fetch import fetch_rest
-from gaudi_tune.sweep.record.lock import lock_sweep
+from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
 from gaudi_tune.sweep.record.sweep_state import SweepState
 
@@ -158,7 +158,7 @@ class SweepTuner(tune.Tuner):
             raise SweepError(
                 f"{plan.folder}: another sweep of this name has just begun; give yours a --name"
             ) from error
-        lock, mirror = lock_sweep(plan.folder), self.run.mirror
+        lock, mirror = SweepLock(plan.folder), self.run.mirror
         try:
             if mirror is not None:
                 mirror.take(plan.owner)

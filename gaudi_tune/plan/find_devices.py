@@ -83,5 +83,5 @@ def join_cluster(address: str | None) -> list[Mapping[str, float]] | None:
     if not ray.is_initialized():
         return None
     # A Ray of an earlier sweep has more cores than this machine, for what train loops start (DeviceType.ray_cores).
-    own = {} if folders_of_own_ray() is None else {CPU.resource: CPU.count_here()}
-    return [{**node["Resources"], **own} for node in ray.nodes() if node["Alive"]]
+    own_cores = {} if folders_of_own_ray() is None else {CPU.resource: CPU.count_here()}
+    return [{**node["Resources"], **own_cores} for node in ray.nodes() if node["Alive"]]

@@ -25,7 +25,7 @@ from gaudi_tune.show.summary import reopen_summary, summarise, write_summary
 from gaudi_tune.show.trackers.records import SWEEP, BeginSweep, to_line
 from gaudi_tune.show.trackers.store import MLFLOW_UI
 from gaudi_tune.sweep.record.events import Ending
-from gaudi_tune.sweep.record.lock import lock_sweep
+from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.state_log import StateLog, pack, read_log
 from gaudi_tune.sweep.record.sweep_file import winner_of, write_sweep_file
 from tests.helpers.earlier_sweeps import earlier_sweep
@@ -60,7 +60,7 @@ def test_sweeps_are_listed_with_how_they_stand(storage: Path, capsys: pytest.Cap
     kept(storage, "killed", 0.5, num_samples=5).summary_file.unlink()
     torn = kept(storage, "torn", 0.5, num_samples=5)
     (torn.folder / "sweep.json").write_text("{")
-    running = lock_sweep(kept(storage, "running", 0.6, 0.7, num_samples=5).folder)
+    running = SweepLock(kept(storage, "running", 0.6, 0.7, num_samples=5).folder)
     found = {sweep["name"]: sweep for sweep in json.loads(said(capsys, "ls", str(storage), "--json"))}
     running.release()
     assert {name: sweep["state"].partition(":")[0] for name, sweep in found.items()} == {

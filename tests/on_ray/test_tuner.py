@@ -21,7 +21,7 @@ from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.result import exit_status
 from gaudi_tune.sweep.record.events import CTRL_C, Ending, Outcome, Reported, SweepEnding, TrialBegan, TrialEnded
-from gaudi_tune.sweep.record.lock import lock_sweep
+from gaudi_tune.sweep.record.lock import SweepLock
 from tests.helpers.loops import quadratic
 from tests.helpers.quadratic import QUADRATIC
 
@@ -56,7 +56,7 @@ def test_a_sweep_that_runs_is_not_read_to_go_on(ray_here: None, storage: Path) -
     plan = make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu"))
     plan = replace(plan, options=replace(plan.options, resume="x"))
     plan.folder.mkdir(parents=True)
-    lock, tuner = lock_sweep(plan.folder), SweepTuner(plan, trackers=[])
+    lock, tuner = SweepLock(plan.folder), SweepTuner(plan, trackers=[])
     with pytest.raises(SweepError, match="x: this sweep is running"):
         tuner.fit()
     lock.release()

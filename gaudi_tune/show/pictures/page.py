@@ -264,7 +264,7 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError:  # the address is malformed
             host, token, slash, path = None, "", "", ""
         has_token = secrets.compare_digest(token.encode(errors="replace"), self.server.page.token.encode())
-        # A page elsewhere may reach this host under a name of its own, so the name is checked, too.
+        # A page elsewhere may reach this host under its own name, so the name is checked, too.
         if host not in (HOST, "localhost") or not has_token or not slash:
             self.send_error(HTTPStatus.FORBIDDEN)
             return None

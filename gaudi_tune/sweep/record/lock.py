@@ -6,25 +6,31 @@ import fcntl
 import os
 from pathlib import Path
 
-from filelock import BaseFileLock, FileLock, Timeout
-
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.files import LOCK_FILE, open_regular_file
 from gaudi_tune.storage.fetch import RUNS_ELSEWHERE
 
 
-def lock_sweep(folder: Path) -> BaseFileLock:
-    """Take the right to run a sweep, and return the lock that holds it.
+class SweepLock:
+    """The right to run a sweep."""
 
-    Raises:
-        SweepError: Another process, or another Tuner in this process, runs the sweep.
-    """
-    lock = FileLock(folder / LOCK_FILE, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise SweepError(f"{folder.name}: this sweep is running; wait for it, or end it first") from error
-    return lock
+    def __init__(self, folder: Path) -> None:
+        """Take the lock.
+
+        Raises:
+            SweepError: Another process, or another Tuner in this process, runs the sweep.
+        """
+        self._file = (folder / LOCK_FILE).open("ab")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._file.close()
+            raise SweepError(f"{folder.name}: this sweep is running; wait for it, or end it first") from error
+
+    def release(self) -> None:
+        """Release the lock, also where a child process has a copy of it."""
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+        self._file.close()
 
 
 def is_running(folder: Path) -> bool:

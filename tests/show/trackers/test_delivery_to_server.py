@@ -34,8 +34,7 @@ def test_the_next_process_delivers_the_rest_of_a_sweep(server: Server, tmp_path:
     first = outbox_in(folder, records[:7])
     deliver(server.uri, first)
     (folder / DELIVERED_FILE).unlink()
-    for record in records[7:]:
-        first.put(record)
+    first.put(*records[7:])
     with (folder / OUTBOX_FILE).open("ab") as file:
         file.write(b'{"version": 1, "kind": "Upd')
     first.close()
@@ -45,17 +44,14 @@ def test_the_next_process_delivers_the_rest_of_a_sweep(server: Server, tmp_path:
 
 
 def test_an_experiment_that_is_deleted_in_the_middle_loses_nothing(server: Server, tmp_path: Path) -> None:
-    client, outbox = MlflowClient(server.uri), Outbox(tmp_path)
-    records = records_of("deleted", server.uri)
-    for record in records[:6]:
-        outbox.put(record)
+    client, records = MlflowClient(server.uri), records_of("deleted", server.uri)
+    outbox = outbox_in(tmp_path, records[:6])
     sender = Sender(server.uri, outbox)
     sender.start()
     wait_for_delivery(outbox)
     experiment = outbox.ids["experiment"]
     client.delete_experiment(experiment)
-    for record in records[6:]:
-        outbox.put(record)
+    outbox.put(*records[6:])
     time.sleep(2.5)
     assert outbox.waiting
     client.restore_experiment(experiment)
@@ -65,14 +61,11 @@ def test_an_experiment_that_is_deleted_in_the_middle_loses_nothing(server: Serve
 
 
 def test_a_run_that_someone_deleted_does_not_hold_up_the_others(server: Server, tmp_path: Path) -> None:
-    client, outbox = MlflowClient(server.uri), Outbox(tmp_path)
-    records = records_of("less", server.uri)
-    for record in records[:4]:
-        outbox.put(record)
+    client, records = MlflowClient(server.uri), records_of("less", server.uri)
+    outbox = outbox_in(tmp_path, records[:4])
     deliver(server.uri, outbox)
     client.delete_run(outbox.ids["000"])
-    for record in records[4:]:
-        outbox.put(record)
+    outbox.put(*records[4:])
     deliver(server.uri, outbox)
     assert not outbox.waiting
     assert len(client.get_metric_history(outbox.ids["001"], "score")) == EPOCHS

@@ -21,7 +21,7 @@ from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.sweep.record.events import Ending
-from gaudi_tune.sweep.record.lock import lock_sweep
+from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.sweep_file import (
     name_for,
     read_summary,
@@ -153,7 +153,7 @@ def test_a_sweep_that_is_tracked_elsewhere_is_not_resumed(folder: Path) -> None:
 
 
 def test_a_sweep_that_runs_is_not_resumed(folder: Path) -> None:
-    lock = lock_sweep(folder)
+    lock = SweepLock(folder)
     with pytest.raises(SweepError, match="--resume sweep: this sweep is running"):
         resumed(folder)
     lock.release()
